@@ -1,0 +1,239 @@
+"""The answers so far, any of them missing; which steps are done, and what was approved.
+
+Pure data and pure functions. `grpo_tui.state` keeps a draft in `grpo-tui.toml`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+STEPS = ("task", "hardware", "model", "dataset", "rewards", "score", "settings", "review", "launch")
+
+RESTS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "task": (),
+        "hardware": ("gpus",),
+        "model": ("model",),
+        "dataset": ("data", "model"),
+        "rewards": ("rewards", "data"),
+        "score": ("rewards", "data", "samples"),
+        "settings": ("gpus", "model", "data", "rewards", "versions"),
+        "review": ("gpus", "model", "data", "rewards", "versions", "settings"),
+        "launch": (),
+    }
+)
+"""Which facts a step's answer rests on. A fact is known by its fingerprint; when one changes, the step turns stale."""
+
+FACT_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "gpus": "GPUs",
+        "model": "model",
+        "data": "data",
+        "rewards": "rewards",
+        "samples": "samples",
+        "versions": "versions",
+        "settings": "settings",
+    }
+)
+"""The one word the rail shows for a fact that changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskAnswer:
+    """What shall be taught, and whether GRPO is the way to teach it."""
+
+    recipe: str = ""
+    """Name of a shipped recipe or the path of a recipe folder; empty for the user's own task."""
+
+    checkable: str = ""
+    """Can a program score an answer? `yes`, `partly`, `no`, or empty: not answered."""
+
+    material: str = ""
+    """What data exists: `prompts`, `demonstrations`, `pairs`, `thumbs`, or empty."""
+
+    goal: str = ""
+    """What shall change: `skill`, `format`, `knowledge`, `taste`, or empty."""
+
+    verdict: str = ""
+    """What the fit check said: `GRPO`, `SFT`, `DPO`, `KTO`, or empty."""
+
+    overruled: bool = False
+    """The user goes on with GRPO although the verdict was another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareAnswer:
+    """Where the training shall run."""
+
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the chosen GPUs, in the order training numbers them."""
+
+    cpu: bool = False
+    """Train on the CPU (small models, trials)."""
+
+    manual_name: str = ""
+    manual_bytes: int = 0
+    """Memory of one card typed by hand, for planning on another machine; 0: the GPUs are those of this machine."""
+
+    manual_count: int = 0
+
+    manual_capability: str = ""
+    """Compute capability of the typed card, as `8.0`; empty: unknown, treated as 8.0 or newer and said so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAnswer:
+    """The model to train."""
+
+    name: str = ""
+    """Hub id or local folder."""
+
+    revision: str = ""
+
+    method: str = ""
+    """`lora`, `qlora`, `full`, or empty: let the tuning choose."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetAnswer:
+    """The prompts to practise on, and how a row becomes one."""
+
+    source: str = ""
+    """Local file or folder, hub id, or empty. A recipe's own data is a file in the project."""
+
+    split: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """How the file is read: `encoding`, `delimiter`; only what differs from the plain reading."""
+
+    prompt: str = ""
+    """Column of the prompt: text, or a list of chat messages."""
+
+    answer: str = ""
+    """Column of the right answer; empty: the rewards need none."""
+
+    system: str = ""
+    """System prompt put before every prompt; empty: none."""
+
+    extract: str = "as_is"
+    """How the answer is taken out of its column: a rule name of `grpo_tui.dataset.mapping`."""
+
+    extract_argument: str = ""
+    """What the rule needs: the marker, tag or pattern."""
+
+    max_prompt_tokens: int = 0
+    """Longer prompts are left out; 0: none is."""
+
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """Choice per kind of fault: `leave_out`, `keep` or `stop`."""
+
+    convert_plain: bool = False
+    """Wrap plain-text prompts into one user message, so that a mixed column becomes one kind."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardItem:
+    """One reward function by name, and how much it counts."""
+
+    name: str
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardsAnswer:
+    """What the model is paid for."""
+
+    file: str = "rewards.py"
+    items: tuple[RewardItem, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreAnswer:
+    """How the rewards were tried."""
+
+    samples: tuple[str, ...] = ()
+    """Sample completions written by hand; recipe samples are not repeated here."""
+
+    row: int = 0
+    """The row whose prompt and answer the samples are scored against, from 0."""
+
+    skipped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsAnswer:
+    """What the tuning shall aim at, and what the user set by hand."""
+
+    prefer: str = "memory"
+    """`memory` or `speed`."""
+
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Single values set by the user, by dotted key of `config.toml`: `grpo.learning_rate`, `lora.r`."""
+
+    notify_command: str = ""
+    """Optional shell command run when a run ends; it gets the run folder and the exit in its environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A step that was finished: when, and on which facts its answer rests."""
+
+    at: str
+    """ISO 8601, UTC."""
+
+    rests_on: Mapping[str, str] = field(default_factory=dict)
+    """Fact name to fingerprint, at that time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """A yes of the user: to what, when, and for which content."""
+
+    what: str
+    """`run`, `score`, `sample`, `recipe` or `write`."""
+
+    at: str
+    sha256: str
+    """Hash of the content the yes was given for."""
+
+    detail: str = ""
+    """The exact command or folder, for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """Everything the user answered so far. A missing answer is its default."""
+
+    task: TaskAnswer = TaskAnswer()
+    hardware: HardwareAnswer = HardwareAnswer()
+    model: ModelAnswer = ModelAnswer()
+    dataset: DatasetAnswer = DatasetAnswer()
+    rewards: RewardsAnswer = RewardsAnswer()
+    score: ScoreAnswer = ScoreAnswer()
+    settings: SettingsAnswer = SettingsAnswer()
+    step: str = STEPS[0]
+    """The step on the screen."""
+
+    done: Mapping[str, Done] = field(default_factory=dict)
+    approvals: tuple[Approval, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of each project file as we last wrote it, by name. A file with another hash was edited by the user."""
+
+    unknown: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the state file that this version does not know, kept as they were."""
+
+
+def finish(draft: Draft, step: str, at: str, facts: Mapping[str, str]) -> Draft:
+    """`draft` with `step` done, resting on those of `facts` that this step rests on."""
+    rests_on = {name: facts[name] for name in RESTS_ON[step] if name in facts}
+    return replace(draft, done={**draft.done, step: Done(at=at, rests_on=rests_on)})
+
+
+def stale(draft: Draft, facts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Finished steps whose facts changed: step to the names of those facts, in the order of the steps."""
+    changed = {
+        step: tuple(name for name, mark in draft.done[step].rests_on.items() if name in facts and facts[name] != mark)
+        for step in STEPS
+        if step in draft.done
+    }
+    return {step: names for step, names in changed.items() if names}

@@ -1,0 +1,1 @@
+"""The machine: its GPUs, and what is installed on it."""

@@ -1,0 +1,31 @@
+"""Text from data, models, logs and files, made safe to print."""
+
+import re
+
+# ECMA-48: CSI, OSC/DCS/APC/PM/SOS strings, and two-byte escapes. An unterminated string ends with the text.
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]P_^X]|[\x9d\x90\x9f\x9e\x98])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"
+    r"|\x1b[ -/]*[0-~]?"
+)
+# C0 and C1 controls but for tab and newline, and the bidirectional overrides that reorder a line.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def inert(text: str, limit: int | None = None) -> str:
+    """`text` without terminal sequences, controls shown as `·`, cut to `limit` characters with `…`.
+
+    Markup is not this function's business: screens show foreign text as `rich.text.Text` or with `markup=False`.
+    """
+    if limit is not None and len(text) > limit * 8 + 4096:
+        text = text[: limit * 8 + 4096]  # a 200 MB line must not be scanned to show 80 cells of it
+    text = text.replace("\r\n", "\n")
+    text = _CONTROL.sub("·", _ESCAPE.sub("", text))
+    if limit is not None and len(text) > limit:
+        return text[: max(0, limit - 1)] + "…"
+    return text
+
+
+def one_line(text: str, limit: int) -> str:
+    """`text` inert and on one line: newlines and tabs become a space, runs of spaces one."""
+    return inert(" ".join(text[: limit * 8 + 4096].split()), limit)

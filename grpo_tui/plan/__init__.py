@@ -1,0 +1,1 @@
+"""The plan: model shape, memory, batch arithmetic, settings with their reasons, and the files written."""

@@ -1,0 +1,1 @@
+"""What a run did, folded from the files it left."""

@@ -1,0 +1,1 @@
+"""The reward functions: read, checked, and tried on sample completions."""

@@ -1,0 +1,1 @@
+"""A run: its folder, its process, and the recorder inside it."""

@@ -1,0 +1,1 @@
+"""Child processes that need the heavy libraries. They are started by grpo_tui.child, never imported."""

@@ -1,0 +1,1 @@
+"""Ready-made tasks: one folder each, found by path."""

@@ -1,0 +1,1 @@
+"""The monitor: what a run does, read from its folder alone."""

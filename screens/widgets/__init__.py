@@ -1,0 +1,1 @@
+"""The pieces that more than one screen draws."""
