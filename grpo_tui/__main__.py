@@ -1,0 +1,142 @@
+"""The command line; without a command it opens the wizard."""
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from grpo_tui import __version__
+
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "demo": "the whole path on a tiny built-in task, without GPU or network",
+        "init": "write a project from flags or a recipe, without questions",
+        "check": "check a project's configuration against the installed libraries",
+        "doctor": "GPUs, versions, tokens, disk: what is fine and what to do",
+        "run": "start or resume the training of a project",
+        "stop": "stop a run after its current step, with a checkpoint",
+        "save": "let a run save a checkpoint now",
+        "runs": "list the runs of a project",
+        "watch": "watch a run, live or finished",
+        "recipes": "list the ready-made tasks",
+        "data": "look at a data set as the training will see it",
+        "score": "try reward functions on completions",
+    }
+)
+"""Command to what it does. Its module `grpo_tui.commands.<name>` is imported only when it is the one asked for."""
+
+EPILOG = """\
+Without a command the wizard opens in the current folder (or --project) and goes on where it was left.
+Training goes on when the terminal closes. If the terminal misbehaves after a kill -9 or a lost connection, type: reset
+"""
+
+NO_TERMINAL = (
+    "grpo-tui: no terminal here, so no wizard. Without one, use "
+    "`grpo-tui init`, `grpo-tui check`, `grpo-tui run --yes`, `grpo-tui watch --json` or `grpo-tui demo --headless`."
+)
+
+
+def parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The command line. Only the `chosen` command brings its options; the others are names with a summary."""
+    top = argparse.ArgumentParser(
+        prog="grpo-tui", description="From a data set to a GRPO run that fits the card, learns, and is watched.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    top.add_argument("--version", action="version", version=f"grpo-tui {__version__}")
+    add_screen_options(top)
+    top.add_argument("--project", type=Path, default=Path(), metavar="DIR", help="project folder (default: here)")
+    top.add_argument("--recipe", default="", metavar="NAME|DIR", help="begin with a ready-made task")
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        if name == chosen:
+            importlib.import_module(f"grpo_tui.commands.{name}").add(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary, add_help=False)
+    return top
+
+
+def add_screen_options(target: argparse.ArgumentParser) -> None:
+    """The options of everything that draws a screen."""
+    target.add_argument("--theme", default="", metavar="NAME", help="dark, light or 16 (default: by the terminal)")
+    target.add_argument("--ascii", action="store_true", help="draw with plain characters only")
+    target.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+
+
+def chosen_command(argv: Sequence[str]) -> str | None:
+    """The command in `argv`, found before parsing so that only its module is imported."""
+    with_value = {"--theme", "--project", "--recipe"}
+    words = iter(argv)
+    for word in words:
+        if word in with_value:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
+def has_terminal(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a screen can be drawn: all three streams are terminals (Textual draws on standard error)."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return environ.get("TERM", "") not in ("", "dumb") and all(s is not None and s.isatty() for s in streams)
+
+
+def report_crash(text: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Write a crash report and return where it is: the user's state folder, or a temporary one if that is not writable."""
+    home = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    for folder in (Path(home) / "grpo-tui", Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"grpo-tui {__version__}, Python {sys.version}\n\n{text}", encoding="utf-8")
+        except OSError:
+            continue
+        return folder / name
+    return Path("(nowhere: no folder is writable)")
+
+
+def wizard(args: argparse.Namespace) -> int:
+    """Open the wizard, or say in a plain line why not."""
+    project = args.project.expanduser()
+    if not has_terminal():
+        print(NO_TERMINAL)
+        if project.is_dir():
+            from grpo_tui.session import status_line
+
+            print(status_line(project))
+        return 2
+    from grpo_tui.screens.app import run_wizard
+
+    return run_wizard(project, recipe=args.recipe, theme=args.theme, ascii_only=args.ascii, mouse=not args.no_mouse)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. 0: done; 2: a problem of the input or the place; 1: a fault of ours, with a report file."""
+    if sys.platform == "win32":
+        print("grpo-tui does not run on Windows itself: start it inside WSL, where everything works.", file=sys.stderr)
+        return 2
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = chosen_command(words)
+    try:
+        args = parser(chosen).parse_args(words)
+        if args.command is None:
+            return wizard(args)
+        return int(importlib.import_module(f"grpo_tui.commands.{args.command}").execute(args))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `grpo-tui runs | head` ends like any other tool
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception:  # noqa: BLE001  the outermost edge: whatever it is becomes one line and a report
+        import traceback
+
+        print(f"grpo-tui: a fault of ours. The report is in {report_crash(traceback.format_exc())}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
