@@ -1,0 +1,337 @@
+"""How much memory a GRPO run takes, in closed form: no library is imported, nothing is loaded.
+
+The formulas describe TRL 1.15 and newer, where log-probabilities are computed in tiles and logits are never
+materialised (trl/kernels/chunked_logprob.py). Their coefficients were read off a FakeTensor trace of transformers
+5.24 and PEFT 0.21; against that trace the total of 27 shapes is met within 1 %. What the allocator and the CUDA
+context add was fitted on seven published A100 runs (fms-acceleration), so it is the least certain part and is given
+as an interval.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_tui.plan.model import ModelShape
+
+GIB = 2**30
+
+METHODS = ("lora", "qlora", "full")
+PHASES = ("load", "generate", "score", "train")
+
+# Bytes per token that one recomputed layer holds, per unit of (intermediate, hidden, attention, key-value) width:
+# checkpointing on, sdpa with a padding mask, bf16 weights, rank 16 on all linear layers.
+_LAYER: Mapping[tuple[str, str], tuple[float, float, float, float]] = {
+    ("llama", "full"): (12, 18, 8.06, 0),
+    ("llama", "lora"): (14.02, 28.05, 10.08, 0.02),
+    ("llama", "qlora"): (12, 14, 8.06, 0),
+    ("qwen3", "full"): (12, 18, 14.12, 6.06),
+    ("qwen3", "lora"): (14.02, 28.05, 14.14, 4.08),
+    ("qwen3", "qlora"): (12, 14, 12.12, 4.06),
+    ("gemma3", "full"): (8, 54, 16.12, 8.06),
+    ("gemma3", "lora"): (14.02, 38.06, 14.14, 4.08),
+    ("gemma3", "qlora"): (8, 42, 12.12, 4.06),
+    ("olmo2", "full"): (8, 54.03, -4.0, 8.0),
+    ("olmo2", "lora"): (14.02, 43.11, -2.01, 4.02),
+    ("olmo2", "qlora"): (8, 45.03, -2.0, 4.0),
+}
+
+# Bytes of optimizer state per trained parameter, by the bytes of the parameter itself.
+_ADAM_8BIT = 2.03
+_OPTIMIZER_STATES: Mapping[str, float] = {"sgd": 0, "adafactor": 0.1}
+
+_TILE_TOKENS, _TILE_VOCAB = 4096, 32768  # the tile of trl's chunked head
+
+_CONTEXT_BYTES = int(0.83 * GIB)
+"""CUDA context, cuBLAS workspaces and the like on one device."""
+
+_FRAGMENTATION = 0.108
+"""What the default allocator reserves beyond what is allocated, as a share of the activations."""
+
+_PYTHON_BYTES = int(0.6 * GIB)
+"""A Python process with torch, transformers and TRL loaded: 557-619 MB resident."""
+
+_MARGIN_SHARE, _MARGIN_BYTES = 0.03, GIB // 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """One share of a phase's memory."""
+
+    name: str
+    bytes: int
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """The prediction for one device: steady state at maximum lengths. Bytes everywhere."""
+
+    place: str
+    """`GPU`, or `RAM` when training runs on the CPU."""
+
+    parts_by_phase: Mapping[str, tuple[Part, ...]]
+    interval: tuple[int, int]
+    """Lowest and highest peak that is credible."""
+
+    estimate: bool
+    """The formulas were not made for this case: take the figures as an order of magnitude."""
+
+    notes: tuple[str, ...]
+    turn: tuple[str, ...]
+    """What to turn to make the peak smaller, the strongest first."""
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """Bytes in use at the end of `load` and at the peak of `generate`, `score` and `train`."""
+        return {phase: sum(part.bytes for part in self.parts_by_phase[phase]) for phase in PHASES}
+
+    @property
+    def peak_phase(self) -> str:
+        phases = self.phases
+        return max(PHASES, key=lambda phase: phases[phase])
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(self.phases.values())
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the phase that needs most."""
+        return self.parts_by_phase[self.peak_phase]
+
+    @property
+    def dominant(self) -> str:
+        """Name of the largest part of the peak."""
+        return max(self.parts, key=lambda part: part.bytes).name
+
+    def needed(self, available: int) -> int:
+        """Bytes that must be free on a device of `available` bytes: the peak, and a margin for lengths that vary."""
+        return self.peak_bytes + max(int(_MARGIN_SHARE * available), _MARGIN_BYTES)
+
+    def fits(self, available: int) -> bool:
+        """Whether the run fits a device with `available` free bytes, margin included."""
+        return self.needed(available) <= available
+
+
+def _bytes_of(dtype: str) -> int:
+    return 4 if dtype in ("", "float32") else 2
+
+
+def static_parts(
+    shape: ModelShape,
+    method: str,
+    *,
+    dtype: str = "bfloat16",
+    rank: int = 16,
+    optim: str = "adamw_torch_fused",
+    beta: float = 0.0,
+    autocast: bool = True,
+    world: int = 1,
+) -> tuple[Part, ...]:
+    """What stays allocated over the whole run: weights, gradients, optimizer states, reference, DDP's buckets."""
+    width = _bytes_of(dtype)
+    weights = shape.nf4_bytes if method == "qlora" else width * shape.parameters
+    trained = shape.parameters if method == "full" else shape.adapter_parameters(rank)
+    # PEFT upcasts LoRA weights to float32; TRL casts those of a 4-bit model to bfloat16 (grpo_trainer.py, 1.16).
+    trained_width = {"full": width, "lora": 4, "qlora": 2}[method]
+    state = trained * (_ADAM_8BIT if "8bit" in optim else _OPTIMIZER_STATES.get(optim, 2 * trained_width))
+    parts = [
+        Part(
+            "weights",
+            weights,
+            f"{shape.parameters:,} parameters" + (" in 4 bit" if method == "qlora" else f" in {dtype}"),
+        )
+    ]
+    if method != "full":
+        parts.append(Part("adapter", trained_width * trained, f"LoRA of rank {rank}: {trained:,} parameters"))
+    if method == "full" and width == 4 and autocast:
+        parts.append(
+            Part("autocast copy", 2 * shape.linear, "a 16-bit copy of each linear layer, cached in the forward pass")
+        )
+    parts.append(Part("gradients", trained_width * trained, "one per trained parameter"))
+    parts.append(Part("optimizer", int(state), f"states of {optim}"))
+    if beta > 0 and method == "full":
+        parts.append(Part("reference", weights, "a second copy of the model, because beta is above 0"))
+    if world > 1:
+        parts.append(Part("gradient buckets", trained_width * trained, "DDP's copy of the gradients"))
+    return tuple(part for part in parts if part.bytes)
+
+
+def activation_parts(
+    shape: ModelShape,
+    method: str,
+    *,
+    batch: int,
+    prompt: int,
+    completion: int,
+    checkpointing: bool = True,
+    padding_mask: bool = True,
+    bytes_per_value: int = 2,
+) -> tuple[Part, Part]:
+    """What a micro-step of `batch` sequences holds beside the static part: saved between layers, and at the peak
+    itself.
+
+    `prompt` and `completion` are tokens, padded to their maximum.
+    """
+    length = prompt + completion
+    tokens, targets = batch * length, batch * completion
+    scale = bytes_per_value / 2
+    per_width = _LAYER.get((shape.family, method)) or _LAYER["llama", method]
+    widths = (shape.intermediate, shape.hidden, shape.attention, shape.key_value)
+    layer = scale * tokens * sum(each * width for each, width in zip(per_width, widths, strict=True))
+    if padding_mask:
+        layer += 3 * batch * length**2
+    if method != "lora":
+        layer += max(0, 2 * shape.intermediate * (shape.hidden - tokens))
+    head = (
+        min(targets, _TILE_TOKENS) * _TILE_VOCAB * bytes_per_value
+        + 8 * targets * shape.hidden
+        + 6 * tokens * shape.hidden
+    )
+    if method == "full":
+        head += 6 * shape.vocab * shape.hidden  # the head's gradient in float32 and its cast
+    saved = shape.layers * (bytes_per_value * tokens * shape.hidden if checkpointing else layer)
+    name, peak = ("one layer", layer) if layer > head else ("output head", head)
+    what = "recomputed in the backward pass" if name == "one layer" else "log-probabilities, tile by tile"
+    if not checkpointing:
+        name, peak, what = "output head", head, "log-probabilities, tile by tile"
+    return (
+        Part(
+            "activations", int(saved), f"{batch} × {length} tokens × {shape.layers} layers, kept for the backward pass"
+        ),
+        Part(name, int(peak), what),
+    )
+
+
+def predict(
+    shape: ModelShape,
+    method: str,
+    settings: Mapping[str, Any],
+    world: int = 1,
+    *,
+    prompt_tokens: int,
+    rank: int = 16,
+    dtype: str = "bfloat16",
+    cpu: bool = False,
+) -> Memory:
+    """Memory of one device over a run of `method` (`lora`, `qlora`, `full`) with `settings`, fields of `GRPOConfig`.
+
+    `prompt_tokens` is the longest prompt; completions are taken at `max_completion_length`, the steady state after the
+    first optimizer step (its states appear there, trl#2972). `dtype` is that of the loaded weights.
+    """
+    per_device = int(settings.get("per_device_train_batch_size") or 8)
+    accumulation = int(settings.get("gradient_accumulation_steps") or 1)
+    steps = int(settings.get("steps_per_generation") or 0)
+    if not steps and settings.get("generation_batch_size"):
+        steps = max(1, int(settings["generation_batch_size"]) // (per_device * world))
+    steps = steps or accumulation
+    completion = int(settings.get("max_completion_length") or 512)
+    checkpointing = settings.get("activation_checkpointing", settings.get("gradient_checkpointing", True)) is not False
+    beta = float(settings.get("beta") or 0.0)
+    autocast = bool(settings.get("bf16") or settings.get("fp16"))
+    width = 2 if autocast or (dtype not in ("", "float32") and not cpu) else 4
+
+    static = static_parts(
+        shape,
+        method,
+        dtype=dtype,
+        rank=rank,
+        optim=str(settings.get("optim") or "adamw_torch_fused"),
+        beta=beta,
+        autocast=autocast,
+        world=world,
+    )
+    saved, peak = activation_parts(
+        shape,
+        method,
+        batch=per_device,
+        prompt=prompt_tokens,
+        completion=completion,
+        checkpointing=checkpointing,
+        bytes_per_value=width,
+    )
+    length = prompt_tokens + completion
+    generated = per_device * steps
+    cache = int(
+        shape.kv_bytes(generated, length, width) * (1 + 1 / shape.layers)
+    )  # DynamicCache concatenates one layer
+    sampling = 16 * generated * shape.vocab
+    # The pass that scores the completions keeps no activations: one layer at work, or one tile of the head.
+    forward = activation_parts(
+        shape, "lora", batch=per_device, prompt=prompt_tokens, completion=completion, bytes_per_value=width
+    )[1]
+
+    resident = tuple(part for part in static if part.name not in ("gradients", "autocast copy"))
+    if steps < accumulation:  # generating in the middle of an accumulation: gradients are there
+        resident = tuple(part for part in static if part.name != "autocast copy")
+    loaded = tuple(part for part in static if part.name in ("weights", "adapter", "reference"))
+    if cpu:
+        overhead = Part("Python and torch", _PYTHON_BYTES, "the process itself")
+        slack = 0.0
+    else:
+        overhead = Part("CUDA and workspaces", _CONTEXT_BYTES, "context, cuBLAS, what the driver keeps")
+        slack = _FRAGMENTATION
+
+    def with_overhead(parts: tuple[Part, ...], moving: int) -> tuple[Part, ...]:
+        spare = Part("allocator", int(slack * moving), "reserved but not in use")
+        return tuple(part for part in (*parts, overhead, spare) if part.bytes)
+
+    phases = {
+        "load": with_overhead(loaded, 0),
+        "generate": with_overhead(
+            (
+                *resident,
+                Part("key-value cache", cache, f"{generated} sequences × {length} tokens"),
+                Part("sampling", sampling, f"scores over {shape.vocab:,} tokens"),
+            ),
+            cache + sampling,
+        ),
+        "score": with_overhead((*resident, Part("forward pass", forward.bytes, forward.what)), forward.bytes),
+        "train": with_overhead((*static, saved, peak), saved.bytes + peak.bytes),
+    }
+    largest = max(phases.values(), key=lambda parts: sum(part.bytes for part in parts))
+    total = sum(part.bytes for part in largest)
+    allocated = sum(part.bytes for part in largest if part.name not in (overhead.name, "allocator"))
+    uncertain = 0.05 * allocated + 0.25 * (total - allocated)
+    notes = []
+    estimate = shape.estimate or cpu or not checkpointing
+    if cpu:
+        notes.append("Made for GPUs: on the CPU the figure is an order of magnitude.")
+    if shape.estimate:
+        notes.append("This architecture is estimated by its nearest relative.")
+    if not checkpointing:
+        notes.append("Without activation checkpointing the kept activations are an upper estimate.")
+    return Memory(
+        place="RAM" if cpu else "GPU",
+        parts_by_phase=phases,
+        interval=(int(total - uncertain), int(total + uncertain)),
+        estimate=estimate,
+        notes=tuple(notes),
+        turn=_turn(largest, method, settings, per_device, checkpointing),
+    )
+
+
+def _turn(
+    parts: tuple[Part, ...], method: str, settings: Mapping[str, Any], per_device: int, checkpointing: bool
+) -> tuple[str, ...]:
+    """What makes the largest parts of the peak smaller, the largest part first."""
+    adapter_next = {"full": "train a LoRA adapter instead of all weights", "lora": "load the model in 4 bit (QLoRA)"}
+    smaller_batch = (
+        "halve per_device_train_batch_size and double gradient_accumulation_steps"
+        if per_device > 1
+        else "shorten max_completion_length"
+    )
+    ways: dict[str, str | None] = {
+        "weights": adapter_next.get(method, "choose a smaller model"),
+        "optimizer": adapter_next.get(method),
+        "gradients": adapter_next.get(method),
+        "autocast copy": "load the weights in bfloat16",
+        "reference": "set beta = 0",
+        "activations": smaller_batch if checkpointing else "turn activation_checkpointing on",
+        "one layer": smaller_batch,
+        "output head": smaller_batch,
+        "key-value cache": "lower steps_per_generation, or shorten max_completion_length",
+        "sampling": "lower steps_per_generation",
+    }
+    ordered = sorted(parts, key=lambda part: -part.bytes)
+    return tuple(dict.fromkeys(way for part in ordered if (way := ways.get(part.name))))[:3]
