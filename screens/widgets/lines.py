@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from grpo_tui.screens.theme import Palette, palette_of
 from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual.events import Resize
 from textual.geometry import Region
@@ -35,7 +36,10 @@ class Lines(Widget):
         return palette_of(self.app)
 
     def paint(self, width: int, height: int) -> Sequence[Text | Strip]:
-        """The lines for `width` × `height` cells; missing ones are blank, longer ones are cut."""
+        """The lines for `width` × `height` cells; missing ones are blank, longer ones are cut.
+
+        Text lies on the widget's background; a strip brings its own.
+        """
         raise NotImplementedError
 
     def repaint(self) -> None:
@@ -59,10 +63,11 @@ class Lines(Widget):
             self.refresh(*regions)
 
     def _paint(self, width: int, height: int) -> list[Strip]:
+        base = self.rich_style
         lines = list(self.paint(width, height))[:height]
-        strips = [line if isinstance(line, Strip) else strip_of(line) for line in lines]
-        strips += [Strip.blank(width)] * (height - len(strips))
-        return [strip.adjust_cell_length(width) for strip in strips]
+        strips = [line if isinstance(line, Strip) else strip_of(line, base) for line in lines]
+        strips += [Strip.blank(width, base)] * (height - len(strips))
+        return [strip.adjust_cell_length(width, base) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
         """Line `y` of what was last painted."""
@@ -70,27 +75,25 @@ class Lines(Widget):
         if self._painted_at != (width, height, self.palette.name):
             self._strips = self._paint(width, height)
             self._painted_at = (width, height, self.palette.name)
-        return self._strips[y] if y < len(self._strips) else Strip.blank(width)
+        return self._strips[y] if y < len(self._strips) else Strip.blank(width, self.rich_style)
 
     def on_resize(self, event: Resize) -> None:
         """Another size: paint for it."""
         self.repaint()
 
 
-def strip_of(line: Text) -> Strip:
-    """`line` as a strip. `Text.render` needs a console for markup only, and there is none."""
-    spans: list[Segment] = []
+def strip_of(line: Text, base: Style) -> Strip:
+    """`line` as a strip on `base`. (`Text.render` needs a console, for what is not used here.)"""
     plain = line.plain
-    edges = sorted({0, len(plain), *(span.start for span in line.spans), *(span.end for span in line.spans)})
+    edges = sorted({0, len(plain), *(min(len(plain), at) for span in line.spans for at in (span.start, span.end))})
+    segments: list[Segment] = []
     for start, end in pairwise(edges):
-        if start >= len(plain):
-            break
-        style = None
+        style = base
         for span in line.spans:
-            if span.start <= start and span.end >= end and not isinstance(span.style, str):
-                style = span.style if style is None else style + span.style
-        spans.append(Segment(plain[start:end], style))
-    return Strip(spans)
+            if span.start <= start and span.end >= end and isinstance(span.style, Style):
+                style += span.style
+        segments.append(Segment(plain[start:end], style))
+    return Strip(segments)
 
 
 def changed_cells(old: Strip, new: Strip) -> tuple[int, int] | None:
