@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_tui.problem import Problem
-from grpo_tui.progress.groups import flat_share, spreads, weighted
+from grpo_tui.progress import groups
 from grpo_tui.progress.series import Series
+from grpo_tui.rewards.advantages import weighted_sums
 
 _NAME = re.compile(r"completions_(\d+)\.parquet$")
 _OWN_COLUMNS = ("step", "prompt", "completion", "advantage")
@@ -124,8 +125,9 @@ def share_without_signal(table: CompletionTable, names: Sequence[str], weights: 
     if not columns:
         return None
     rows = [[column[index] for column, _ in columns] for index in range(len(table.prompts))]
-    sums = weighted(rows, [weight for _, weight in columns])
-    return flat_share(spreads([[sums[index] for index in group] for group in table.groups if len(group) > 1]))
+    sums = weighted_sums(rows, [weight for _, weight in columns])
+    spreads = [groups.spread([sums[index] for index in group]) for group in table.groups if len(group) > 1]
+    return groups.share_without_signal(spreads)
 
 
 def flat_series(

@@ -80,7 +80,7 @@ START = Cursor()
 
 
 def parse(line: bytes) -> Event | None:
-    """The event on `line`, or None when it is none. NUL bytes around it (a file system after power loss) are dropped."""
+    """The event on `line`, or None when it is none. NUL bytes around it (left by a power loss) are dropped."""
     try:
         row = json.loads(line.strip(b"\0 \t\r\n"))
     except (ValueError, RecursionError):

@@ -1,0 +1,154 @@
+"""Run folders: made with frozen copies of what runs, listed, and searched for checkpoints."""
+
+import json
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from grpo_tui.problem import Problem
+from grpo_tui.run.life import Life, life
+
+RUNS_FOLDER = "runs"
+LOG_FILE = "train.log"
+FILES = ("config.toml", "rewards.py", "train.py")
+"""What every run needs; copied into its folder, so that what runs is what was approved."""
+
+OPTIONAL_FILES = ("accelerate.yaml",)
+
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+_WEIGHTS = re.compile(r"(model|adapter_model|pytorch_model).*\.(safetensors|bin)$|pytorch_model_fsdp|global_step\d+$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One run of a project, for a list."""
+
+    run: Path
+    name: str
+    life: Life
+    checkpoints: tuple[int, ...]
+    """Steps of the complete checkpoints, rising."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that was written completely."""
+
+    path: Path
+    step: int
+    max_steps: int
+    """How many steps its training was to have; 0: unknown."""
+
+
+def new_name(now: datetime) -> str:
+    """A name for a run begun `now`, which sorts by time."""
+    return now.strftime("%Y%m%d-%H%M%S")
+
+
+def create(project: Path, name: str | None = None, *, now: datetime | None = None) -> Path | Problem:
+    """A new run folder in `project` with frozen copies of its files. A taken name gets `-2`, `-3`, ..."""
+    missing = [file for file in FILES if not (project / file).is_file()]
+    if missing:
+        what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing."
+        return Problem(str(project), what, "Write them with the wizard's review step or `grpo-tui init`.")
+    stem = name or new_name(now or datetime.now().astimezone())
+    if Path(stem).name != stem or stem.startswith("."):
+        return Problem(stem, "This is no name for a run.", "Use letters, digits, dashes and dots, no slash.")
+    runs_folder = project / RUNS_FOLDER
+    try:
+        runs_folder.mkdir(exist_ok=True)
+        run = _make(runs_folder, stem)
+        for file in (*FILES, *(file for file in OPTIONAL_FILES if (project / file).is_file())):
+            shutil.copyfile(project / file, run / file)
+        for part in ("control", "ranks"):
+            (run / part).mkdir()
+    except OSError as error:
+        what = f"The run folder cannot be made: {error.strerror or error}."
+        return Problem(str(error.filename or runs_folder), what, "Free some room or choose another project folder.")
+    return run.resolve()
+
+
+def runs(project: Path) -> list[RunSummary]:
+    """The runs of `project`, newest first."""
+    try:
+        folders = [
+            path for path in (project / RUNS_FOLDER).iterdir() if path.is_dir() and not path.name.startswith(".")
+        ]
+    except OSError:
+        return []
+    found = [
+        RunSummary(run=path, name=path.name, life=life(path), checkpoints=tuple(c.step for c in checkpoints(path)))
+        for path in folders
+    ]
+    return sorted(found, key=lambda summary: (summary.life.since or 0.0, summary.name), reverse=True)
+
+
+def checkpoints(run: Path) -> list[Checkpoint]:
+    """The complete checkpoints of `run`, rising by step.
+
+    The Trainer writes `trainer_state.json` last (transformers 5.24, `Trainer._save_checkpoint`), so a checkpoint that a
+    kill cut short has none, or one that cannot be read; weights that hold nothing give away a power loss.
+    """
+    try:
+        paths = [
+            (path, found) for path in run.iterdir() if (found := _CHECKPOINT.fullmatch(path.name)) and path.is_dir()
+        ]
+    except OSError:
+        return []
+    complete = [checkpoint for path, found in paths if (checkpoint := _complete(path, int(found[1])))]
+    return sorted(complete, key=lambda checkpoint: checkpoint.step)
+
+
+def newest(project: Path) -> Path | None:
+    """The run of `project` that began last, or `project` itself when it is a run folder; None without any."""
+    from grpo_tui.progress.events import EVENTS_FILE
+    from grpo_tui.run.record import RECORD_FILE
+
+    if any((project / file).exists() for file in (EVENTS_FILE, RECORD_FILE)):
+        return project
+    try:
+        folders = [
+            path for path in (project / RUNS_FOLDER).iterdir() if path.is_dir() and not path.name.startswith(".")
+        ]
+    except OSError:
+        return None
+    started = {path: _began(path) for path in folders}
+    return max(started, key=lambda path: (started[path], path.name), default=None)
+
+
+def _began(run: Path) -> float:
+    from grpo_tui.run.record import read
+
+    record = read(run)
+    try:
+        return record.started if record else run.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _make(runs_folder: Path, stem: str) -> Path:
+    number = 1
+    while True:
+        run = runs_folder / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            run.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return run
+
+
+def _complete(path: Path, step: int) -> Checkpoint | None:
+    try:
+        state = json.loads((path / "trainer_state.json").read_bytes())
+        weights = [file for file in path.iterdir() if _WEIGHTS.match(file.name)]
+        if state["global_step"] != step or not weights:
+            return None
+        if any(file.is_file() and file.stat().st_size == 0 for file in weights):
+            return None
+        max_steps = state.get("max_steps", 0)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return Checkpoint(path=path, step=step, max_steps=max_steps if isinstance(max_steps, int) else 0)
