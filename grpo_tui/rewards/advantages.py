@@ -1,7 +1,7 @@
 """From rewards to advantages, as TRL's GRPOTrainer computes them (1.16, `_generate_and_score_completions`).
 
-Pure Python in double precision; TRL works in float32. A reward of `None` is one that a function did not give (TRL: NaN).
-`rewards` is always one row per completion and one column per function.
+Pure Python in double precision; TRL works in float32. A reward of `None` is one that a function did not give (NaN in
+TRL). `rewards` is always one row per completion and one column per function.
 """
 
 import math
@@ -117,12 +117,12 @@ def weight_warning(name: str, weight: float) -> str:
     if not math.isfinite(weight):
         return f"The weight of {name} is {weight}: it must be a finite number."
     if weight < 0:
-        return f"The weight of {name} is negative: return a penalty below 0 from the function instead, so logs stay readable."
+        return f"The weight of {name} is negative: let the function return the penalty, so that logs stay readable."
     if is_binary_exact(weight):
         return ""
     return (
-        f"The weight {weight:g} of {name} has no exact binary form: groups of equal rewards keep rounding noise and TRL's "
-        f"frac_reward_zero_std reports them as having signal. {_nearest_exact(weight):g} is exact."
+        f"The weight {weight:g} of {name} has no exact binary form: groups of equal rewards keep rounding noise and "
+        f"TRL's frac_reward_zero_std reports them as having signal. {_nearest_exact(weight):g} is exact."
     )
 
 
@@ -134,7 +134,7 @@ def _nearest_exact(weight: float) -> float:
 
 
 def _normalised(values: Sequence[Reward], spread: Sequence[Reward] | None) -> list[float]:
-    """(value − mean) / (standard deviation of `spread` + epsilon); no division without `spread`. Missing values: NaN."""
+    """(value − mean) / (deviation of `spread` + epsilon); no division without `spread`. Missing values: NaN."""
     centre = mean(values)
     divisor = 1.0
     if spread is not None:

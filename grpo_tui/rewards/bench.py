@@ -2,24 +2,24 @@
 
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from grpo_tui.child import Worker, scrubbed_environment
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.advantages import Reward, advantages, standard_deviation, weight_warning, weighted_sums
-from grpo_tui.rewards.source import duplicates
+from grpo_tui.rewards.source import FunctionSource, check_signature, duplicates, read_functions
 
 Prompt = str | Sequence[Mapping[str, Any]]
 
 TIMEOUT = 5.0
 """Seconds one function may take for one batch, and then for one completion."""
 
-KILL_AFTER = 2.0
+KILL_AFTER = 1.0
 """Seconds past its own time-out after which a child that does not answer is killed."""
 
 LOAD_TIMEOUT = 120.0
@@ -118,9 +118,8 @@ class ScoreTable:
 
 def start_worker(project: Path, environ: Mapping[str, str] = os.environ) -> Worker:
     """A worker for reward functions of `project`: no secrets, the project as working directory, bounded memory."""
-    import psutil
-
-    limit = max(LEAST_ADDRESS_SPACE, psutil.virtual_memory().available)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = max(LEAST_ADDRESS_SPACE, memory // 2)
     return Worker("score", env=scrubbed_environment(environ), cwd=project, address_space_bytes=limit)
 
 
@@ -130,22 +129,26 @@ def score(
     """Call every function on the completions and say what a training would make of it.
 
     A function that hangs, dies or raises spoils only its own column; the completion that did it is named and the others
-    are scored one by one. `on_progress` gets the name of the function whose turn it is. A `Problem` is returned when
-    nothing could be scored: the request does not fit together, or the file cannot be loaded.
+    are scored one by one. A function whose signature cannot work is not called. `on_progress` gets the name of the
+    function whose turn it is. A `Problem` is returned when nothing could be scored: the request does not fit together,
+    or the file cannot be loaded.
     """
     problem = _check_request(request)
     if problem:
         return problem
-    request = _completed(request)
-    loaded = worker.call("load", {"path": str(request.path), "names": list(request.names)}, timeout=LOAD_TIMEOUT)
-    if isinstance(loaded, Problem):
-        return loaded
+    read = read_functions(request.path)
+    if isinstance(read, Problem):
+        return read
+    bench = _Bench(worker, _completed(request), {function.name: function for function in read})
+    problem = bench.load()
+    if problem:
+        return problem
     columns = []
     for name in request.names:
         if on_progress:
             on_progress(name)
-        columns.append(_score_function(worker, request, name, loaded["functions"][name]))
-    return _table(request, columns)
+        columns.append(bench.column(name))
+    return _table(bench.request, columns)
 
 
 @dataclass
@@ -165,7 +168,9 @@ class _Column:
 def _check_request(request: ScoreRequest) -> Problem | None:
     count = len(request.completions)
     if count < 2:
-        return Problem("completions", f"There are {count} completions.", "Give at least two: one alone hides most faults.")
+        return Problem(
+            "completions", f"There are {count} completions.", "Give at least two: one alone hides most faults."
+        )
     if request.group_size and count % request.group_size:
         return Problem(
             "completions",
@@ -214,140 +219,236 @@ WRONG_ANSWER = "zzz no answer zzz"
 """What no task's right answer is."""
 
 
-def _gold_rows(request: ScoreRequest) -> list[str]:
-    if request.answer_column not in request.columns:
-        return []
-    return [*gold_spellings(request.columns[request.answer_column][0]), *gold_spellings(WRONG_ANSWER)]
+class _Bench:
+    """One request and the worker that answers it."""
 
+    def __init__(self, worker: Worker, request: ScoreRequest, sources: Mapping[str, FunctionSource]) -> None:
+        self.worker = worker
+        self.request = request
+        self.sources = sources
+        self.batch = _Batch(request.prompts, request.completions, request.columns)
+        self.gold = _gold_batch(request)
 
-def _params(request: ScoreRequest, name: str, **more: Any) -> dict[str, Any]:
-    return {
-        "path": str(request.path),
-        "name": name,
-        "prompts": list(request.prompts),
-        "completions": list(request.completions),
-        "columns": {column: list(values) for column, values in request.columns.items()},
-        "gold": _gold_rows(request),
-        "tokenizer": request.tokenizer,
-        "timeout": request.timeout,
-        **more,
-    }
+    def load(self) -> Problem | None:
+        """Have the functions ready in the worker; cheap when they are."""
+        params = {"path": str(self.request.path), "names": list(dict.fromkeys(self.request.names))}
+        reply = self.worker.call("load", params, timeout=LOAD_TIMEOUT)
+        return reply if isinstance(reply, Problem) else None
 
+    def where(self, name: str) -> str:
+        return self.sources[name].where if name in self.sources else f"{self.request.path.name} {name}"
 
-def _score_function(worker: Worker, request: ScoreRequest, name: str, about: Mapping[str, Any]) -> _Column:
-    """Ask once for the whole batch; if that fails, one by one."""
-    count = len(request.completions)
-    column = _Column(name, [None] * count, [None] * len(_gold_rows(request)))
-    # The call itself, its repetition, the other prompt format and the gold rows: each has the time-out to itself.
-    reply = worker.call("score", _params(request, name), timeout=4 * request.timeout + KILL_AFTER)
-    if isinstance(reply, dict) and reply["outcome"] == "scored":
-        _take(column, reply)
+    def column(self, name: str) -> _Column:
+        """Everything about one function."""
+        column = _Column(name, [None] * len(self.batch.completions), [None] * len(self.gold.completions))
+        if name in self.sources:
+            column.problems = check_signature(self.sources[name], tuple(self.request.columns))
+        if not column.problems:
+            reply = self._call(name, self.batch)
+            if isinstance(reply, dict) and reply["outcome"] == "returned":
+                self._returned(column, reply)
+            else:
+                self._one_by_one(column, reply)
+        column.blocking = column.blocking or not any(value is not None for value in column.rewards)
         return column
-    if isinstance(reply, dict) and reply["outcome"] == "shape":
-        column.problems = [Problem(**each) for each in reply["problems"]]
+
+    def _call(self, name: str, batch: "_Batch") -> dict[str, Any] | Problem:
+        """One call of the function; an outcome as `workers.score` describes it, or why the worker died."""
+        problem = self.load()  # a worker that was killed has to load again, which is not held against the function
+        if problem:
+            return problem
+        params = {
+            "path": str(self.request.path),
+            "name": name,
+            "prompts": list(batch.prompts),
+            "completions": list(batch.completions),
+            "columns": {column: list(values) for column, values in batch.columns.items()},
+            "tokenizer": self.request.tokenizer,
+            "timeout": self.request.timeout,
+        }
+        limit = self.request.timeout + KILL_AFTER
+        start = time.monotonic()
+        reply = self.worker.call("call", params, timeout=limit)
+        if isinstance(reply, Problem) and time.monotonic() - start >= limit:
+            return {"outcome": "hung"}  # it did not even react to the alarm
+        return reply
+
+    def _returned(self, column: _Column, reply: Mapping[str, Any]) -> None:
+        where = self.where(column.name)
+        column.problems += [Problem(where, **fault) for fault in reply["faults"]]
+        column.blocking = reply["blocking"]
         column.seconds = reply["seconds"]
-        column.blocking = True
-        return column
-    column.blocking = True
-    _one_by_one(worker, request, column, reply, about)
-    return column
+        column.metrics = dict(reply["metrics"])
+        column.notes = list(reply["notes"])
+        if not reply["rewards"]:
+            return
+        column.rewards = list(reply["rewards"])
+        each = column.seconds / len(column.rewards)
+        if each > SLOW:
+            column.notes.append(f"It takes {each:.2g} s per completion; training waits for it at every step.")
+        column.problems += self._repeated(column)
+        self._score_gold(column)
+        column.problems += self._all_the_same(column)
 
-
-def _take(column: _Column, reply: Mapping[str, Any]) -> None:
-    column.rewards = [_number(value) for value in reply["rewards"]]
-    column.gold = [_number(value) for value in reply["gold"]]
-    column.problems = [Problem(**each) for each in reply["problems"]]
-    column.blocking = reply["blocking"]
-    column.notes = list(reply["notes"])
-    column.seconds = reply["seconds"]
-    column.metrics = dict(reply["metrics"])
-    each = column.seconds / len(column.rewards)
-    if each > SLOW:
-        column.notes.append(f"It takes {each:.2g} s per completion; training waits for it at every step.")
-
-
-def _number(value: Any) -> Reward:
-    """A reward out of JSON, which has no infinities of its own."""
-    return float(value) if isinstance(value, str) else value
-
-
-def _one_by_one(
-    worker: Worker, request: ScoreRequest, column: _Column, first: dict[str, Any] | Problem, about: Mapping[str, Any]
-) -> None:
-    """Find the completion at fault: each is scored alone, in one call, going on behind the one that killed the child."""
-    count = len(request.completions)
-    hung: list[int] = []
-    died: dict[int, Problem] = {}
-    failures: dict[int, Problem] = {}
-    start = 0
-    while start < count and len(hung) + len(died) < HANGS_BEFORE_GIVING_UP:
-        at = [start]
-        reply = worker.call(
-            "each",
-            _params(request, column.name, start=start),
-            timeout=(count - start) * request.timeout + KILL_AFTER,
-            on_progress=lambda message, at=at: at.__setitem__(0, message["completion"]),  # type: ignore[misc]
-        )
-        if isinstance(reply, Problem):
-            died[at[0]] = reply
-            start = at[0] + 1
-            continue
-        for index, value in enumerate(reply["rewards"], start):
-            column.rewards[index] = _number(value)
-        failures |= {int(index): Problem(**each) for index, each in reply["failures"].items()}
-        if reply["hung"] is None:
-            break
-        hung.append(reply["hung"])
-        start = reply["hung"] + 1
-    column.problems += _explained(request, column.name, first, hung, died, failures, about)
-
-
-def _explained(
-    request: ScoreRequest,
-    name: str,
-    first: dict[str, Any] | Problem,
-    hung: Sequence[int],
-    died: Mapping[int, Problem],
-    failures: Mapping[int, Problem],
-    about: Mapping[str, Any],
-) -> list[Problem]:
-    where = f"{request.path.name}:{about['line']} {name}"
-    problems = [
-        Problem(
-            f"{where}, completion {index + 1}",
-            f"It did not return within {request.timeout:g} s for {one_line(request.completions[index], 60)!r}.",
-            "Look for a regular expression with nested repetition (replace `(\\s*\\S+)*` by `.*?` with re.DOTALL) or a "
-            "call without a time-out.",
-        )
-        for index in hung
-    ]
-    problems += [
-        Problem(f"{where}, completion {index + 1}", death.what, death.remedy) for index, death in died.items()
-    ]
-    if failures:
-        index, failure = next(iter(failures.items()))
-        more = f" It happens on {len(failures)} of {len(request.completions)} completions." if len(failures) > 1 else ""
-        problems.append(Problem(f"{failure.where}, completion {index + 1}", failure.what + more, failure.remedy))
-    if problems:
-        return problems
-    if isinstance(first, Problem):
-        return [Problem(where, f"With all completions together: {first.what}", first.remedy)]
-    if first["outcome"] == "hung":
-        return [
-            Problem(
-                where,
-                f"All {len(request.completions)} completions together take longer than {request.timeout:g} s, though each "
-                "alone does not.",
-                "Make it faster, or allow more time: training waits for it at every step.",
+    def _repeated(self, column: _Column) -> list[Problem]:
+        """Call it again with the same: the rewards must be the same."""
+        again = self._call(column.name, self.batch)
+        rewards = again.get("rewards") if isinstance(again, dict) else None
+        if rewards == column.rewards:
+            return []
+        if not rewards:
+            what = "The second call with the same completions failed, the first did not."
+        else:
+            index, first, second = next(
+                (index, *pair)
+                for index, pair in enumerate(zip(column.rewards, rewards, strict=True))
+                if pair[0] != pair[1]
             )
+            what = f"Called twice, it gives completion {index + 1} first {_shown(first)} and then {_shown(second)}."
+        return [Problem(self.where(column.name), what, "Take chance, clocks and kept state out of it.")]
+
+    def _score_gold(self, column: _Column) -> None:
+        if not self.gold.completions:
+            return
+        reply = self._call(column.name, self.gold)
+        if isinstance(reply, dict) and reply.get("rewards"):
+            column.gold = list(reply["rewards"])
+        elif isinstance(reply, dict) and reply["outcome"] == "raised":
+            problem = Problem(**reply["problem"])
+            column.problems.append(replace(problem, what=f"With the right answer itself as completion: {problem.what}"))
+
+    def _all_the_same(self, column: _Column) -> list[Problem]:
+        """RW-03: a function that cannot tell different completions apart teaches nothing."""
+        texts = {text.strip() for text in self.batch.completions}
+        values = [value for value in [*column.rewards, *column.gold] if value is not None]
+        if column.blocking or len(texts) < 2 or len(values) < 2 or max(values) != min(values):
+            return []
+        remedy = "If they differ in what it pays for, correct it; else add a sample that it should pay."
+        other = self._call(column.name, self.batch.other_format())
+        rewards = other.get("rewards") if isinstance(other, dict) else None
+        if rewards and len({value for value in rewards if value is not None}) > 1:
+            remedy = f"In the other prompt format it tells them apart. {self.batch.shapes()}"
+        what = f"It gave the same reward ({values[0]:g}) to {len(texts)} different completions."
+        return [Problem(self.where(column.name), what, remedy)]
+
+    def _one_by_one(self, column: _Column, first: dict[str, Any] | Problem) -> None:
+        """Find the completion at fault: each is scored alone, going on behind the one that hung or killed the child."""
+        column.blocking = True
+        found = _Found()
+        for index in range(len(self.batch.completions)):
+            reply = self._call(column.name, self.batch.row(index))
+            if isinstance(reply, Problem):
+                found.died[index] = reply
+            elif reply["outcome"] == "hung":
+                found.hung.append(index)
+            elif reply["outcome"] == "raised":
+                found.failures[index] = Problem(**reply["problem"])
+            else:
+                column.rewards[index] = (reply["rewards"] or [None])[0]
+            if len(found.hung) + len(found.died) >= HANGS_BEFORE_GIVING_UP:
+                break
+        column.problems += self._explained(column.name, first, found)
+
+    def _explained(self, name: str, first: dict[str, Any] | Problem, found: "_Found") -> list[Problem]:
+        where = self.where(name)
+        completions = self.batch.completions
+        problems = [
+            Problem(
+                f"{where}, completion {index + 1}",
+                f"It did not return within {self.request.timeout:g} s for {one_line(completions[index], 60)!r}.",
+                "Look for a regular expression with nested repetition (write `.*?` with re.DOTALL instead of "
+                "`(\\s*\\S+)*`), an endless loop, or a call without a time-out.",
+            )
+            for index in found.hung
         ]
-    return [Problem(**first["problem"])]
+        problems += [
+            Problem(f"{where}, completion {index + 1}", death.what, death.remedy) for index, death in found.died.items()
+        ]
+        if found.failures:
+            problems.append(self._failure(name, found.failures))
+        if problems:
+            return problems
+        if isinstance(first, Problem):
+            return [Problem(where, f"With all completions together: {first.what}", first.remedy)]
+        if first["outcome"] == "raised":
+            return [replace(Problem(**first["problem"]), remedy="Each completion alone works, all together do not.")]
+        limit = f"{self.request.timeout:g} s"
+        what = f"All {len(completions)} completions together take longer than {limit}; each alone does not."
+        return [Problem(where, what, "Make it faster, or allow more time: training waits for it at every step.")]
+
+    def _failure(self, name: str, failures: Mapping[int, Problem]) -> Problem:
+        """What an exception means: TRL catches none, so the run would end there (RW-11)."""
+        count = len(self.batch.completions)
+        index, failure = next(iter(failures.items()))
+        share = f" ({len(failures)} of {count} completions)" if len(failures) > 1 else ""
+        remedy = f"{failure.remedy} TRL catches no exception: catch it, and return None for what cannot be scored."
+        if len(failures) == count:
+            other = self._call(name, self.batch.other_format())
+            if isinstance(other, dict) and other["outcome"] == "returned":
+                remedy = f"In the other prompt format it works. {self.batch.shapes()}"
+        return Problem(f"{failure.where} {name}, completion {index + 1}", failure.what + share, remedy)
+
+
+@dataclass
+class _Found:
+    """What asking one by one brought to light, by index of the completion."""
+
+    hung: list[int] = field(default_factory=list)
+    died: dict[int, Problem] = field(default_factory=dict)
+    failures: dict[int, Problem] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What one call is about; row i of everything belongs together."""
+
+    prompts: Sequence[Prompt]
+    completions: Sequence[str]
+    columns: Mapping[str, Sequence[Any]]
+
+    def row(self, index: int) -> "_Batch":
+        """One completion alone."""
+        one = slice(index, index + 1)
+        columns = {name: values[one] for name, values in self.columns.items()}
+        return _Batch(self.prompts[one], self.completions[one], columns)
+
+    def other_format(self) -> "_Batch":
+        """The same with chat messages instead of plain text, or the other way round."""
+        return replace(self, prompts=[_other_format(prompt) for prompt in self.prompts])
+
+    def shapes(self) -> str:
+        """The two shapes of a completion, side by side, and how to take both (RW-03)."""
+        plain, chat = "'text'", "[{'role': 'assistant', 'content': 'text'}]"
+        here, there = (plain, chat) if isinstance(self.prompts[0], str) else (chat, plain)
+        return (
+            f"Here a completion is {here}, not {there}. "
+            "Begin with: texts = [c if isinstance(c, str) else c[-1]['content'] for c in completions]"
+        )
+
+
+def _other_format(prompt: Prompt) -> Prompt:
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return "\n".join(str(message.get("content") or "") for message in prompt)
+
+
+def _gold_batch(request: ScoreRequest) -> _Batch:
+    """The first row's right answer in several spellings, then a wrong one in the same; empty without an answer."""
+    if request.answer_column not in request.columns:
+        return _Batch((), (), {})
+    texts = [*gold_spellings(request.columns[request.answer_column][0]), *gold_spellings(WRONG_ANSWER)]
+    columns = {name: [values[0]] * len(texts) for name, values in request.columns.items()}
+    return _Batch([request.prompts[0]] * len(texts), texts, columns)
+
+
+def _shown(reward: Reward) -> str:
+    return "None" if reward is None else f"{reward:.6g}"
 
 
 def _table(request: ScoreRequest, columns: Sequence[_Column]) -> ScoreTable:
     rewards = tuple(zip(*(column.rewards for column in columns), strict=True))
     finite = [[None if value is None or math.isinf(value) else value for value in row] for row in rewards]
-    gold = _gold_rows(request)
+    gold = _gold_batch(request).completions
     probes = tuple(
         GoldProbe(text=text, right=index < len(gold) // 2, rewards=tuple(column.gold[index] for column in columns))
         for index, text in enumerate(gold)
@@ -357,9 +458,7 @@ def _table(request: ScoreRequest, columns: Sequence[_Column]) -> ScoreTable:
         weights=request.weights,
         rewards=rewards,
         weighted=tuple(weighted_sums(rewards, request.weights)),
-        advantages=tuple(
-            advantages(rewards, request.weights, request.group_size, request.scale, request.aggregation)
-        ),
+        advantages=tuple(advantages(rewards, request.weights, request.group_size, request.scale, request.aggregation)),
         problems={},
         blocking=tuple(column.name for column in columns if column.blocking),
         composition=(),
@@ -373,7 +472,6 @@ def _table(request: ScoreRequest, columns: Sequence[_Column]) -> ScoreTable:
         },
     )
     for column in columns:
-        column.problems += _all_the_same(request, column)
         column.notes += _length_hint(request, column)
     notes = {column.name: tuple(column.notes) for column in columns if column.notes}
     problems = {column.name: tuple(column.problems) for column in columns if column.problems}
@@ -385,44 +483,29 @@ def _spread(values: Sequence[Reward]) -> float:
     return 0.0 if math.isnan(deviation) else deviation
 
 
-def _all_the_same(request: ScoreRequest, column: _Column) -> list[Problem]:
-    """RW-03: a function that cannot tell different completions apart teaches nothing."""
-    texts = {text.strip() for text in request.completions}
-    values = [value for value in [*column.rewards, *column.gold] if value is not None]
-    if column.blocking or len(texts) < 2 or len(values) < 2 or max(values) != min(values):
-        return []
-    other = [note for note in column.notes if note.startswith(OTHER_FORMAT)]
-    column.notes = [note for note in column.notes if not note.startswith(OTHER_FORMAT)]
-    return [
-        Problem(
-            f"{request.path.name} {column.name}",
-            f"It gave the same reward ({values[0]:g}) to {len(texts)} different completions.",
-            other[0] if other else "If they differ in what it pays for, correct it; else add a sample that it should pay.",
-        )
-    ]
-
-
-OTHER_FORMAT = "In the other prompt format "
-"""How the worker begins the note that says what the function does there."""
-
-
 def _length_hint(request: ScoreRequest, column: _Column) -> list[str]:
     """RW-09: rewards that grow without bound with the distance from a length."""
-    scored = [(value, len(text)) for value, text in zip(column.rewards, request.completions, strict=True) if value is not None]
+    scored = [
+        (value, len(text)) for value, text in zip(column.rewards, request.completions, strict=True) if value is not None
+    ]
     if len(scored) < 3:
         return []
     best = max(scored)
-    if best[0] > TOO_MANY_TIMES and best[1] == max(length for _, length in scored) and best[1] > min(
-        length for _, length in scored
+    if (
+        best[0] > TOO_MANY_TIMES
+        and best[1] == max(length for _, length in scored)
+        and best[1] > min(length for _, length in scored)
     ):
         return [f"The longest completion wins, with {best[0]:g}: is this the order you want? Keep rewards in 0 … 1."]
     return []
 
 
 def check_composition(table: ScoreTable) -> list[Problem]:
-    """What is wrong with the set although each function works: names, weights, scale, cancelling terms, unpaid answers."""
+    """What is wrong with the set although each function works: names, weights, scale, cancelling, unpaid answers."""
     problems = [
-        Problem("rewards", f"`{name}` is chosen more than once; TRL merges equal names into one metric.", "Choose it once.")
+        Problem(
+            "rewards", f"`{name}` is chosen more than once; TRL merges equal names into one metric.", "Choose it once."
+        )
         for name in duplicates(table.names)
     ]
     warnings = [weight_warning(name, weight) for name, weight in zip(table.names, table.weights, strict=True)]
@@ -435,7 +518,9 @@ def check_composition(table: ScoreTable) -> list[Problem]:
     largest = max(table.spread.values(), default=0.0)
     if largest > 0 and total < 1e-6 * max(1.0, largest):
         problems.append(
-            Problem("rewards", "The terms cancel: each varies, their weighted sum does not.", "Change a weight or a term.")
+            Problem(
+                "rewards", "The terms cancel: each varies, their weighted sum does not.", "Change a weight or a term."
+            )
         )
     problems += _drowned(table)
     problems += _never_paid(table)
@@ -473,9 +558,6 @@ def _never_paid(table: ScoreTable) -> list[Problem]:
             "rewards",
             "The right answer itself is never paid more than a wrong one, in none of "
             f"{half} spellings (bare, boxed, in an answer tag …).",
-            "Compare as text on both sides: an integer answer is never equal to extracted text. Look at the answer column.",
+            "Compare as text on both sides: an integer is never equal to extracted text. Look at the answer column.",
         )
     ]
-
-
-NO_NOTES: Mapping[str, tuple[str, ...]] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""Reward functions loaded from a file, the way a training loads them. Standard library only; this runs the user's code."""
+"""Reward functions loaded from a file, the way a training loads them. Standard library only; runs the user's code."""
 
 import functools
 import importlib.metadata
@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,8 +23,8 @@ TRACKERS = ("wandb", "mlflow", "trackio", "tensorboard")
 def load_rewards(path: Path, names: Sequence[str]) -> list[Reward] | Problem:
     """The functions `names` of the file, in that order, each with its own `__name__`.
 
-    The module is registered in `sys.modules` under the file's stem (or beside a library of that name), and its folder is
-    *appended* to `sys.path`: the user's helpers import, and nothing of theirs shadows a library.
+    The module is registered in `sys.modules` under the file's stem (or beside a library of that name), and its folder
+    is *appended* to `sys.path`: the user's helpers import, and nothing of theirs shadows a library.
     """
     module = load_module(path)
     if isinstance(module, Problem):
@@ -95,14 +95,14 @@ def is_async(function: Reward) -> bool:
     """Whether calling it returns a coroutine (as TRL's `is_async_callable`: partials and instances included)."""
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def raised(error: BaseException, path: Path, doing: str) -> Problem:
     """An exception of the user's code: the line in the user's file where it happened, and what was said."""
     line, text = last_line(error, path)
     where = f"{path.name}:{line}" if line else path.name
-    said = one_line(f"{type(error).__name__}: {error}", 300)
+    said = one_line(f"{type(error).__name__}: {error}", 300).rstrip(":. ")
     return Problem(where, f"{doing}: {said}.", f"The line is: {one_line(text, 160)}" if text else "Correct the file.")
 
 
@@ -136,7 +136,7 @@ def _module_name(entry: Path) -> str:
     return entry.stem if entry.suffix == ".py" else ""
 
 
-def _hides(entry: Path, installed: dict[str, list[str]]) -> Problem:  # type: ignore[type-arg]
+def _hides(entry: Path, installed: Mapping[str, list[str]]) -> Problem:
     name = _module_name(entry)
     if entry.is_dir() and name in TRACKERS and name not in installed:
         return Problem(
@@ -147,7 +147,7 @@ def _hides(entry: Path, installed: dict[str, list[str]]) -> Problem:  # type: ig
     return Problem(
         str(entry),
         f"Its name hides the library `{name}` from scripts run in this folder by hand.",
-        f"Rename it. `grpo-tui run` starts training so that it hides nothing; your code then gets the library `{name}`.",
+        f"Rename it. `grpo-tui run` keeps it from hiding anything: your code then gets the library `{name}`.",
     )
 
 

@@ -1,7 +1,7 @@
 """Reward functions read from their source, without running any of it.
 
-How TRL calls them (1.16, `GRPOTrainer._calculate_rewards`): by keyword, with `prompts`, `completions`, `completion_ids`,
-every other column of the data set, `trainer_state`, `log_extra` and `log_metric`.
+How TRL calls them (1.16, `GRPOTrainer._calculate_rewards`): by keyword, with `prompts`, `completions`,
+`completion_ids`, every other column of the data set, `trainer_state`, `log_extra` and `log_metric`.
 """
 
 import ast
@@ -111,7 +111,7 @@ def check_signatures(
         functions = [function for function in functions if function.name in names]
     problems += [_defined_twice(name, functions) for name in duplicates([function.name for function in functions])]
     for function in functions:
-        problems += _check_signature(function, columns)
+        problems += check_signature(function, columns)
     return problems
 
 
@@ -122,9 +122,10 @@ def nearest(name: str, candidates: Sequence[str]) -> str:
     return (by_meaning + by_spelling + [""])[0]
 
 
-def _check_signature(function: FunctionSource, columns: Sequence[str]) -> list[Problem]:
-    if function.kind in ("import", "partial"):
-        return []  # their parameters stand elsewhere; the worker reads them
+def check_signature(function: FunctionSource, columns: Sequence[str]) -> list[Problem]:
+    """The same for one function."""
+    if function.kind == "import":
+        return []  # its parameters stand in another file
     reachable = [*PASSED, *(column for column in columns if column not in NOT_PASSED)]
     problems = [_unknown(function, name, reachable) for name in function.required if name not in reachable]
     if function.positional_only:
@@ -135,10 +136,11 @@ def _check_signature(function: FunctionSource, columns: Sequence[str]) -> list[P
     passed = [*ALWAYS, *(column for column in columns if column not in NOT_PASSED)]
     refused = [name for name in passed if name not in function.parameters]
     if not function.has_kwargs and refused:
+        shown = ", ".join(refused[:4]) + (" …" if len(refused) > 4 else "")
         problems.append(
             Problem(
                 function.where,
-                f"It takes no `**kwargs`, and TRL also passes {', '.join(refused[:4])}{' …' if len(refused) > 4 else ''}.",
+                f"It takes no `**kwargs`, and TRL also passes {shown}.",
                 "Add `**kwargs` to its parameters.",
             )
         )
@@ -218,9 +220,7 @@ class _Module:
             for method in node.body
             if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name == "__call__"
         }
-        self.named = {
-            node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
+        self.named = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
     def functions(self, node: ast.stmt) -> list[FunctionSource]:
         """The reward functions that this statement defines; a private name is none."""
@@ -298,9 +298,7 @@ def _parameters(arguments: ast.arguments | None) -> tuple[tuple[str, ...], tuple
     ordered = arguments.posonlyargs + arguments.args
     without_default = {each.arg for each in ordered[: len(ordered) - len(arguments.defaults)]}
     without_default |= {
-        each.arg
-        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if default is None
+        each.arg for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
     }
     names = tuple(each.arg for each in arguments.args + arguments.kwonlyargs if each.arg != "self")
     return names, tuple(name for name in names if name in without_default), arguments.kwarg is not None

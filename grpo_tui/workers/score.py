@@ -1,0 +1,155 @@
+"""The child that runs reward functions: one batch at a time, with a time-out, called as TRL's trainer calls them.
+
+`load`  {path, names} -> {}
+`call`  {path, name, prompts, completions, columns, tokenizer, timeout} -> an outcome
+
+An outcome is `returned` (with rewards, faults, notes, blocking, metrics), `raised` (with problem) or `hung`, and has
+the seconds that the call took.
+"""
+
+from grpo_tui.child import open_channel, serve
+
+channel = open_channel()
+
+import asyncio  # noqa: E402  the channel is opened before anything can print
+import copy  # noqa: E402
+import hashlib  # noqa: E402
+import re  # noqa: E402
+import signal  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+from pathlib import Path  # noqa: E402
+from types import SimpleNamespace  # noqa: E402
+from typing import Any  # noqa: E402
+
+from grpo_tui.problem import Problem  # noqa: E402
+from grpo_tui.rewards.loading import Reward, forget, is_async, load_rewards, raised  # noqa: E402
+from grpo_tui.rewards.returned import read_returned  # noqa: E402
+from grpo_tui.rewards.source import NOT_PASSED  # noqa: E402
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+class Overtime(BaseException):
+    """The time-out. No `Exception`, so that a reward which excuses every exception with 0.0 does not swallow it."""
+
+
+_loaded: dict[tuple[str, str], Reward] = {}
+_content: dict[str, str] = {}
+
+
+def load(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem:
+    """Load the file, anew when it changed since, and keep its functions."""
+    path = Path(params["path"]).resolve()
+    try:
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return Problem(str(path), f"The file cannot be read: {error}.", "Check the path of the rewards file.")
+    key = str(path)
+    wanted = [name for name in params["names"] if (key, name) not in _loaded]
+    if _content.get(key) == content and not wanted:
+        return {}
+    if _content.get(key, content) != content:
+        forget(path.parent)
+        _loaded.clear()
+    functions = load_rewards(path, params["names"])
+    if isinstance(functions, Problem):
+        return functions
+    _content[key] = content
+    _loaded.update({(key, name): function for name, function in zip(params["names"], functions, strict=True)})
+    return {}
+
+
+def call(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Call the function with all completions and read what it returns."""
+    path = Path(params["path"]).resolve()
+    function = _loaded[str(path), params["name"]]
+    metrics: dict[str, float] = {}
+    arguments = _arguments(params, metrics)
+    start = time.perf_counter()
+    try:
+        with _time_limit(params["timeout"]):
+            output = asyncio.run(function(**arguments)) if is_async(function) else function(**arguments)
+            reading = read_returned(output, len(params["completions"]))  # a generator runs only now
+    except Overtime:
+        return {"outcome": "hung", "seconds": time.perf_counter() - start}
+    except BaseException as error:  # noqa: BLE001  the user's code may raise anything, SystemExit too
+        problem = raised(error, path, "It raises")
+        return {"outcome": "raised", "seconds": time.perf_counter() - start, "problem": problem.as_json()}
+    seconds = time.perf_counter() - start
+    if seconds > params["timeout"] + 0.1:  # a bare `except:` swallowed the time-out
+        return {"outcome": "hung", "seconds": seconds}
+    return {
+        "outcome": "returned",
+        "seconds": seconds,
+        "rewards": list(reading.rewards),
+        "faults": [vars(fault) for fault in reading.faults],
+        "blocking": reading.blocking,
+        "notes": list(reading.notes),
+        "metrics": metrics,
+    }
+
+
+def _arguments(params: dict[str, Any], metrics: dict[str, float]) -> dict[str, Any]:
+    """The keywords of TRL's call (1.16 `_calculate_rewards`), copied so that a function cannot spoil the next call."""
+    texts, prompts = params["completions"], params["prompts"]
+    columns = {name: values for name, values in params["columns"].items() if name not in NOT_PASSED}
+    given = {
+        "prompts": prompts,
+        "completions": [
+            text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+            for prompt, text in zip(prompts, texts, strict=True)
+        ],
+        "completion_ids": [_token_ids(text, params["tokenizer"]) for text in texts],
+    }
+    return {
+        **copy.deepcopy({**columns, **given}),
+        "trainer_state": _trainer_state(),
+        "log_extra": lambda column, values: None,
+        "log_metric": lambda name, value: metrics.__setitem__(str(name), float(value)),
+    }
+
+
+def _trainer_state() -> SimpleNamespace:
+    """Stands in for transformers.TrainerState before the first step, without importing transformers."""
+    return SimpleNamespace(
+        epoch=0.0, global_step=0, max_steps=1, num_train_epochs=1, log_history=[], best_metric=None,
+        is_local_process_zero=True, is_world_process_zero=True,
+    )  # fmt: skip
+
+
+_tokenizers: dict[str, Any] = {}
+_words: dict[str, int] = {}
+
+
+def _token_ids(text: str, tokenizer: str) -> list[int]:
+    """Token ids of a completion; without a tokenizer one per word, equal words sharing one."""
+    if not tokenizer:
+        return [_words.setdefault(word, len(_words)) for word in re.findall(r"\s*\S+", text)]
+    if tokenizer not in _tokenizers:
+        from tokenizers import Tokenizer
+
+        _tokenizers[tokenizer] = Tokenizer.from_file(str(Path(tokenizer) / "tokenizer.json"))
+    return list(_tokenizers[tokenizer].encode(text, add_special_tokens=False).ids)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise Overtime in the main thread after `seconds`. `re` looks for signals while it backtracks; other C code may
+    not, and a function may use the timer itself (math_verify does): then the parent's kill is what ends it."""
+
+    def expired(number: int, frame: Any) -> None:
+        raise Overtime
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+if __name__ == "__main__":
+    serve({"load": load, "call": call}, channel)
