@@ -4,13 +4,12 @@ import argparse
 import importlib
 import os
 import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from grpo_tui import __version__
+from grpo_tui.terminal import NO_TERMINAL, has_terminal, report_crash, run_screen
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
@@ -34,12 +33,6 @@ EPILOG = """\
 Without a command the wizard opens in the current folder (or --project) and goes on where it was left.
 Training goes on when the terminal closes. If the terminal misbehaves after a kill -9 or a lost connection, type: reset
 """
-
-NO_TERMINAL = (
-    "grpo-tui: no terminal here, so no wizard. Without one, use "
-    "`grpo-tui init`, `grpo-tui check`, `grpo-tui run --yes`, `grpo-tui watch --json` or `grpo-tui demo --headless`."
-)
-
 
 def parser(chosen: str | None) -> argparse.ArgumentParser:
     """The command line. Only the `chosen` command brings its options; the others are names with a summary."""
@@ -79,26 +72,6 @@ def chosen_command(argv: Sequence[str]) -> str | None:
     return None
 
 
-def has_terminal(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a screen can be drawn: all three streams are terminals (Textual draws on standard error)."""
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    return environ.get("TERM", "") not in ("", "dumb") and all(s is not None and s.isatty() for s in streams)
-
-
-def report_crash(text: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Write a crash report and return where it is: the user's state folder, or a temporary one if that is not writable."""
-    home = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    for folder in (Path(home) / "grpo-tui", Path(tempfile.gettempdir())):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(f"grpo-tui {__version__}, Python {sys.version}\n\n{text}", encoding="utf-8")
-        except OSError:
-            continue
-        return folder / name
-    return Path("(nowhere: no folder is writable)")
-
-
 def wizard(args: argparse.Namespace) -> int:
     """Open the wizard, or say in a plain line why not."""
     project = args.project.expanduser()
@@ -109,9 +82,11 @@ def wizard(args: argparse.Namespace) -> int:
 
             print(status_line(project))
         return 2
-    from grpo_tui.screens.app import run_wizard
+    from grpo_tui.screens.app import GrpoApp
 
-    return run_wizard(project, recipe=args.recipe, theme=args.theme, ascii_only=args.ascii, mouse=not args.no_mouse)
+    environ = {**os.environ, "LC_ALL": "ASCII"} if args.ascii else os.environ
+    app = GrpoApp(project, recipe=args.recipe, theme=args.theme or None, environ=environ)
+    return run_screen(app, mouse=not args.no_mouse)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,52 +1,61 @@
-"""Lines of styled text: built from (text, roles), cut and spread to a width. Nothing in them is read as markup."""
+"""Lines of styled text, cut, spread and wrapped to a width. Nothing in them is read as markup."""
 
 from collections.abc import Sequence
 
-from textual.content import Content
+from rich.text import Text
 
-Part = str | Content | tuple[str, str]
-
-
-def line(*parts: Part) -> Content:
-    """One line. A part is text, or text with roles as in `("47", "text bold on-select")`."""
-    return Content.assemble(*(part if isinstance(part, (str, Content)) else (part[0], style(part[1])) for part in parts))
+from .theme import Palette
 
 
-def style(roles: str) -> str:
-    """Roles as a style: colours become theme variables, `on-x` a background, `bold` and `reverse` stay."""
-    words = []
-    for role in roles.split():
-        if role in ("bold", "reverse", "underline", "dim"):
-            words.append(role)
-        elif role.startswith("on-"):
-            words.append(f"on ${VARIABLES.get(role[3:], role[3:])}")
-        else:
-            words.append(f"${VARIABLES.get(role, role)}")
-    return " ".join(words)
-
-
-VARIABLES = {"text": "foreground", "muted": "muted", "surface": "surface"}
-"""Role to theme variable, where the names differ."""
-
-
-def fit(content: Content, width: int) -> Content:
+def fit(text: Text, width: int) -> Text:
     """Exactly `width` cells: cut with `…`, or padded."""
-    return content.truncate(width, ellipsis=True, pad=True)
+    fitted = text.copy()
+    fitted.truncate(max(0, width), overflow="ellipsis", pad=True)
+    return fitted
 
 
-def spread(width: int, left: Content, right: Content) -> Content:
+def spread(width: int, left: Text, right: Text) -> Text:
     """`left` and `right` at the two ends of `width` cells; the left one is cut if both do not fit."""
-    room = width - right.cell_length
-    return left.truncate(max(0, room), ellipsis=True, pad=True) + right if room > 0 else fit(left, width)
+    room = width - right.cell_len
+    return fit(left, room).append_text(right) if room > 0 else fit(left, width)
 
 
-def wrap(text: str, width: int, roles: str = "text", indent: str = "") -> list[Content]:
-    """`text` wrapped at words (long words at cells), each row after `indent`; newlines stay."""
-    room = max(1, width - len(indent))
-    rows = Content(text).wrap(room) if text else [Content("")]
-    return [line(indent, (row.plain.rstrip(), roles)) for row in rows]
+def wrap(palette: Palette, text: str, width: int, style: str = "text", indent: str | Text = "") -> list[Text]:
+    """`text` wrapped at words (long words at cells) behind `indent`, which stands in the first row; newlines stay."""
+    first = palette.text((indent, style)) if isinstance(indent, str) else indent
+    room = max(1, width - first.cell_len)
+    rows: list[Text] = []
+    for paragraph in text.split("\n") or [""]:
+        words: list[str] = []
+        length = 0
+        for word in paragraph.split(" "):
+            pieces = _pieces(word, room)
+            for piece in pieces:
+                cells = Text(piece).cell_len
+                if words and length + 1 + cells > room:
+                    rows.append(palette.text((" ".join(words), style)))
+                    words, length = [], 0
+                length += cells + (1 if words else 0)
+                words.append(piece)
+        rows.append(palette.text((" ".join(words), style)))
+    return [(first if at == 0 else palette.text((" " * first.cell_len, style))).copy().append_text(row)
+            for at, row in enumerate(rows)]  # fmt: skip
 
 
-def columns(cells: Sequence[Content], widths: Sequence[int], gap: int = 2) -> Content:
+def _pieces(word: str, room: int) -> list[str]:
+    """`word` in pieces of at most `room` cells."""
+    if len(word) * 2 <= room or Text(word).cell_len <= room:
+        return [word]
+    pieces, piece, cells = [], "", 0
+    for character in word:
+        width = Text(character).cell_len
+        if cells + width > room and piece:
+            pieces.append(piece)
+            piece, cells = "", 0
+        piece, cells = piece + character, cells + width
+    return [*pieces, piece]
+
+
+def columns(cells: Sequence[Text], widths: Sequence[int], gap: int = 2) -> Text:
     """Cells side by side, each fitted to its width, `gap` cells between."""
-    return Content(" " * gap).join(fit(cell, width) for cell, width in zip(cells, widths, strict=True))
+    return Text(" " * gap, end="").join([fit(cell, width) for cell, width in zip(cells, widths, strict=True)])

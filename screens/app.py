@@ -1,0 +1,259 @@
+"""The wizard: which step is on the screen, and the draft kept after every answer."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import traceback
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar
+
+from rich.console import Console
+from textual import work
+from textual.app import SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from grpo_tui import lock, state
+from grpo_tui.draft import STEPS, Draft, finish, stale
+from grpo_tui.problem import Problem
+from grpo_tui.session import Session, farewell, now, what_is_done
+
+from .dialogs import Choose
+from .drawn import Choice
+from .rail import TITLES
+from .step import Step
+from .theme import THEME_CSS, ThemedApp
+
+
+def step_class(name: str) -> type[Step]:
+    """The screen of a step, imported when it is wanted: the first paint needs one of the nine."""
+    return getattr(import_module(f"grpo_tui.screens.{name}"), f"{TITLES[name]}Step")  # type: ignore[no-any-return]  # one class a file, by name
+
+
+class GrpoApp(ThemedApp[str]):
+    """Nine questions, then the panel of the run."""
+
+    TITLE = "grpo-tui"
+    CSS_PATH: ClassVar = [THEME_CSS, Path(__file__).with_name("app.tcss")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+z", "suspend_process", "to the shell", show=False),
+    ]
+
+    def __init__(self, project: Path, *, recipe: str = "", session: Session | None = None, theme: str | None = None,
+                 environ: Mapping[str, str] = os.environ) -> None:  # fmt: skip
+        super().__init__(theme=theme, environ=environ)
+        self.project = project
+        self.recipe = recipe
+        self.session = session or Session(project)
+        self.draft = Draft()
+        self.facts: Mapping[str, str] = {}
+        self.read_only = False
+        self.crash = ""
+        """The traceback of a fault of ours, without the values of variables: they may be secret."""
+
+        self._lock: lock.Lock | None = None
+        self._loaded = False
+        self._saver = ThreadPoolExecutor(max_workers=1, thread_name_prefix="save")
+        self.error_console = Console(file=io.StringIO())
+
+    def on_mount(self) -> None:
+        """Listen to the signals that end a terminal program, then open the project."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            try:
+                loop.add_signal_handler(number, self.leave_by_signal, number)
+            except (ValueError, RuntimeError):  # not in the main thread: a test drives the app
+                break
+        self.open_project()
+
+    def leave_by_signal(self, number: int) -> None:
+        """Restore the terminal and end as the signal wants it; a training goes on."""
+        self.exit(result=self.last_words(), return_code=128 + number)
+
+    # Opening
+
+    @work(thread=True, exclusive=True, group="open")
+    def open_project(self, *, take_over: bool = False, read_only: bool = False) -> None:
+        """Take the lock and read the draft, away from the event loop: a network file system may block."""
+        holder: lock.Lock | lock.Holder | Problem | None = None
+        try:
+            self.project.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.call_from_thread(
+                self.opened, None,
+                Problem(str(self.project), f"The folder cannot be made: {error.strerror}.", "Choose another folder."),
+                read_only,
+            )  # fmt: skip
+            return
+        if not read_only and self._lock is None:
+            holder = lock.acquire(self.project, take_over=take_over)
+        loaded = state.load(self.project)
+        if isinstance(loaded, state.Loaded) and self.recipe and loaded.draft == Draft():
+            begun = self.session.draft_for(self.recipe)
+            loaded = begun if isinstance(begun, Problem) else state.Loaded(draft=begun)
+        self.call_from_thread(self.opened, holder, loaded, read_only)
+
+    def opened(self, holder: lock.Lock | lock.Holder | Problem | None, loaded: state.Loaded | Problem,
+               read_only: bool) -> None:  # fmt: skip
+        """Show the step where the user left, or what stands in the way of it."""
+        if isinstance(holder, lock.Lock):
+            self._lock = holder
+        if isinstance(holder, lock.Holder):
+            self.push_screen(Choose("This project is open elsewhere", self.holder_choices(holder), "watch",
+                                    f"{holder} has it."), self.holder_answered)  # fmt: skip
+            return
+        if isinstance(loaded, Problem):
+            self.push_screen(Choose("The state of this project cannot be read", BROKEN_CHOICES, "backup", str(loaded)),
+                             self.broken_answered)  # fmt: skip
+            return
+        self.read_only = read_only or loaded.read_only or isinstance(holder, Problem)
+        self.draft = loaded.draft
+        self._loaded = True
+        news = " ".join([*loaded.notes, *([str(holder)] if isinstance(holder, Problem) else [])])
+        news = news or what_is_done(self.draft)
+        self.show_step(self.draft.step, news)
+
+    def holder_choices(self, holder: lock.Holder) -> list[Choice]:
+        """What can be done about another instance."""
+        choices = [Choice("watch", "look only", "nothing you change is kept"), Choice("quit", "quit")]
+        if holder.alive is None:
+            choices.insert(1, Choice("take", "take over", "only if you know that the other one has ended"))
+        return choices
+
+    def holder_answered(self, answer: str | None) -> None:
+        """Look only, take over, or leave."""
+        if answer == "watch":
+            self.open_project(read_only=True)
+        elif answer == "take":
+            self.open_project(take_over=True)
+        else:
+            self.exit(result="", return_code=2)
+
+    def broken_answered(self, answer: str | None) -> None:
+        """The last good copy, a fresh look without saving, or leave."""
+        if answer == "backup":
+            restored = state.restore_backup(self.project)
+            self.opened(None, restored, False)
+        elif answer == "fresh":
+            self.opened(None, state.Loaded(draft=Draft()), True)
+        else:
+            self.exit(result="", return_code=2)
+
+    # Steps
+
+    def show_step(self, name: str, news: str = "") -> None:
+        """Put a step on the screen."""
+        step = step_class(name)(self.draft, self.session)
+        step.news = news
+        step.read_only = self.read_only
+        step.stale = stale(self.draft, self.facts)
+        if isinstance(self.screen, Step):
+            self.switch_screen(step)
+        else:
+            self.push_screen(step)
+        self.gather_facts()
+
+    def on_step_answered(self, message: Step.Answered) -> None:
+        """Keep the answer."""
+        self.keep(message.draft)
+        self.gather_facts()
+
+    def on_step_wanted(self, message: Step.Wanted) -> None:
+        """Another step: any that is done, and the first that is not."""
+        first_open = next((name for name in STEPS if name not in self.draft.done), STEPS[-1])
+        if STEPS.index(message.name) > STEPS.index(first_open):
+            self.notify(f"{TITLES[first_open]} comes first.", timeout=3, markup=False)
+            return
+        self.keep(replace(self.draft, step=message.name))
+        self.show_step(message.name)
+
+    @work(exclusive=True, group="finish")
+    async def on_step_finished(self, message: Step.Finished) -> None:
+        """Mark the step as done on the facts it rests on, and show the next."""
+        step = message.step
+        result = await asyncio.to_thread(step.commit)
+        if not isinstance(result, Draft):
+            step.refuse([result] if isinstance(result, Problem) else result)
+            return
+        self.draft = result
+        self.facts = await asyncio.to_thread(self.session.facts, self.draft)
+        done = finish(self.draft, step.NAME, now(), self.facts)
+        following = STEPS[min(STEPS.index(step.NAME) + 1, len(STEPS) - 1)]
+        self.keep(replace(done, step=following))
+        self.show_step(following)
+
+    @work(thread=True, exclusive=True, group="facts")
+    def gather_facts(self) -> None:
+        """Find out in a thread whether what finished steps rest on is still as it was."""
+        facts = self.session.facts(self.draft)
+        self.call_from_thread(self.facts_known, facts)
+
+    def facts_known(self, facts: Mapping[str, str]) -> None:
+        """Show in the rail what changed."""
+        self.facts = facts
+        screen = self.screen_stack[-1] if self.screen_stack else None
+        for step in (screen, *self.screen_stack):
+            if isinstance(step, Step):
+                step.stale = stale(self.draft, facts)
+                step.refresh_frame()
+                break
+
+    # Keeping
+
+    def keep(self, draft: Draft) -> None:
+        """Save after every answer, in order, away from the event loop."""
+        self.draft = draft
+        if not self.read_only and self._loaded:
+            self._saver.submit(state.save, self.project, draft).add_done_callback(self._saved)
+
+    def _saved(self, done: Future[Problem | None]) -> None:
+        problem = done.result()
+        if problem is not None and self.is_running:
+            self.call_from_thread(self.notify, str(problem), title="Not saved", severity="error", markup=False)
+
+    # Leaving
+
+    def action_leave(self) -> None:
+        """Leave; everything is kept."""
+        self.exit(result=self.last_words(), return_code=0)
+
+    async def action_quit(self) -> None:
+        """Textual's own key for leaving does the same."""
+        self.action_leave()
+
+    def last_words(self) -> str:
+        """What is done, what is not, and how to go on; printed after the screen is gone."""
+        return farewell(self.project, self.draft) if self._loaded else ""
+
+    async def on_unmount(self) -> None:
+        """Finish the last save, end the workers, give the lock back."""
+        await asyncio.to_thread(self._saver.shutdown)
+        await asyncio.to_thread(self.session.close)
+        if self._lock is not None:
+            self._lock.release()
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual offers no public door to an error before it prints it with the values of all variables.
+        self.crash = "".join(traceback.format_exception(error))
+        super()._handle_exception(error)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the palette offers."""
+        for name in STEPS:
+            yield SystemCommand(f"Step: {TITLES[name]}", "Go to this step",
+                                lambda name=name: self.on_step_wanted(Step.Wanted(name)))  # fmt: skip
+        yield SystemCommand("Leave", "Everything is kept", self.action_leave)
+
+
+BROKEN_CHOICES = (
+    Choice("backup", "use the last good copy", "the broken file is kept beside it"),
+    Choice("fresh", "look only, from the start", "nothing is written"),
+    Choice("quit", "quit", "and mend the file by hand"),
+)
