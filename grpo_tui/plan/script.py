@@ -1,0 +1,259 @@
+"""The text of `train.py`: short, readable, and complete without us."""
+
+import re
+from collections.abc import Mapping
+from string import Template
+
+from grpo_tui.draft import Draft
+from grpo_tui.plan.plan import Plan
+
+_READ_LIVE = ("max_prompt_tokens",)
+"""Keys of [data] that train.py reads when it runs; the others are written into its code."""
+
+_FOUR_BIT = """
+    four_bit = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, MODEL["dtype"]),
+    )"""
+
+_SCRIPT = Template('''"""Trains $model with GRPO.
+
+The settings stand in config.toml and the rewards in $rewards_file, both beside this file:
+
+    python train.py                                one process: one GPU, or the CPU
+    accelerate launch --num_processes N train.py   one process for each of N GPUs
+    python train.py --resume [RUN]                 goes on from the newest complete checkpoint of a run
+
+Written by grpo-tui and yours to change. It trains without grpo-tui installed too: only the monitor then sees nothing.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import time
+import tomllib
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROJECT = HERE.parent.parent if HERE.parent.name == "runs" else HERE  # a run keeps its own copy of these files
+CONFIG = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
+MODEL, DATA, LAUNCH = CONFIG["model"], CONFIG["data"], CONFIG.get("launch", {})
+
+os.chdir(PROJECT)  # paths in config.toml are relative to the project
+# Your modules import, and none of them hides a library: the project comes last.
+sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in (HERE, PROJECT)] + [str(PROJECT)]
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if LAUNCH.get("threads"):
+    os.environ.setdefault("OMP_NUM_THREADS", str(LAUNCH["threads"]))
+if LAUNCH.get("gpus"):
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(LAUNCH["gpus"]))
+# The libraries' own calls to one another, nothing that could be changed here.
+warnings.filterwarnings("ignore", category=FutureWarning, message=".*(gradient_checkpointing|pynvml)")
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from datasets import $dataset_names
+${lora_import}from transformers import AutoTokenizer${four_bit_import}
+from trl import GRPOConfig, GRPOTrainer
+${torch_import}
+try:
+    from grpo_tui.run.recorder import RunRecorder
+except ImportError:  # plain TRL: no live panel, everything else as usual
+    RunRecorder = None
+
+# What [data] of config.toml said when prepare() and read_data() were written: changing one there alone changes nothing.
+WRITTEN_FOR = $written_for
+
+
+$prepare
+
+
+def read_data():
+    """The rows as they stand in the source."""
+    return $load
+
+
+def load_rewards():
+    """The reward functions that config.toml names, in its order, from $rewards_file beside this file."""
+    path = HERE / $rewards_file_literal
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    functions = []
+    for reward in CONFIG["rewards"]:
+        function = getattr(module, reward["name"], None)
+        if not callable(function):
+            raise SystemExit(f"{path} defines no function {reward['name']!r}, which config.toml names as a reward.")
+        if getattr(function, "__name__", "") != reward["name"]:
+            function.__name__ = reward["name"]  # TRL logs a reward under this name
+        functions.append(function)
+    return functions
+
+
+def load_data():
+    """The prompts: each row prepared, rows without a prompt and prompts that are too long left out."""
+    stale = [key for key, value in WRITTEN_FOR.items() if DATA.get(key) != value]
+    if stale:
+        raise SystemExit(
+            f"config.toml says {', '.join(f'{key} = {DATA.get(key)!r}' for key in stale)} in [data], and the code of"
+            " prepare() and read_data() was written for another value: change it there too, and WRITTEN_FOR with it."
+        )
+    prepared = [row for row in map(prepare, read_data()) if row is not None and row["prompt"]]
+    limit = DATA.get("max_prompt_tokens", 0)
+    if not limit:
+        return Dataset.from_list(prepared)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL["name"], revision=MODEL.get("revision"))
+
+    def tokens(prompt):
+        if isinstance(prompt, str):
+            return len(tokenizer(prompt)["input_ids"])
+        options = CONFIG["grpo"].get("chat_template_kwargs") or {}
+        text = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False, **options)
+        return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    kept = [row for row in prepared if tokens(row["prompt"]) <= limit]
+    if len(kept) < len(prepared):
+        print(f"{len(prepared) - len(kept)} of {len(prepared)} prompts are longer than {limit} tokens and left out.")
+    return Dataset.from_list(kept)
+
+
+def find_run(resume):
+    """The folder of this run, the same on every process; with `resume` that of an earlier run."""
+    if resume:
+        return Path(resume).resolve()
+    if os.environ.get("GRPO_TUI_RUN"):
+        return Path(os.environ["GRPO_TUI_RUN"])
+    if resume is not None:
+        runs = [path for path in (PROJECT / "runs").glob("*") if path.is_dir()]
+        if not runs:
+            raise SystemExit(f"There is no run to go on with in {PROJECT / 'runs'}.")
+        return max(runs, key=lambda path: path.stat().st_mtime)
+    name = [time.strftime("%Y%m%d-%H%M%S")]
+    broadcast_object_list(name)
+    return PROJECT / "runs" / name[0]
+
+
+def newest_checkpoint(run):
+    """The newest complete checkpoint of the run and its state, or None: trainer_state.json is written last."""
+    numbered = [path for path in run.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
+    for path in sorted(numbered, key=lambda path: int(path.name.removeprefix("checkpoint-")), reverse=True):
+        try:
+            return path, json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            print(f"{path} is not complete and passed over.")
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Train with GRPO, as config.toml beside this file says.")
+    parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help="go on with this run, or with the newest")
+    resume = parser.parse_args().resume
+
+    state = PartialState(cpu=bool(CONFIG["grpo"].get("use_cpu")))
+    planned = LAUNCH.get("processes", 1)
+    if state.num_processes != planned:
+        raise SystemExit(
+            f"config.toml plans {planned} process(es) and {state.num_processes} run: start it with `accelerate launch"
+            f" --num_processes {planned} train.py`, or change `processes` in [launch], which changes the batch too."
+        )
+    run = find_run(resume)
+    checkpoint = newest_checkpoint(run) if resume is not None else None
+    if resume is not None and checkpoint is None:
+        raise SystemExit(f"{run} has no complete checkpoint to go on from.")
+    if checkpoint is not None:
+        path, saved = checkpoint
+        steps = CONFIG["grpo"].get("max_steps", 0)
+        if saved["global_step"] >= (steps if steps > 0 else saved["max_steps"]):
+            print(f"{path} is finished at step {saved['global_step']}: there is nothing left to train.")
+            return
+    if state.is_main_process:
+        run.mkdir(parents=True, exist_ok=True)
+        for name in ("config.toml", $rewards_file_literal, "train.py"):
+            if not (run / name).exists():
+                shutil.copyfile(HERE / name, run / name)
+    state.wait_for_everyone()
+
+    data = load_data()$four_bit
+    args = GRPOConfig(
+        output_dir=str(run),
+        reward_weights=[float(reward["weight"]) for reward in CONFIG["rewards"]],
+        model_init_kwargs={$init_kwargs},
+        **CONFIG["grpo"],
+    )
+    needed = args.generation_batch_size // args.num_generations
+    if len(data) < needed:
+        raise SystemExit(f"{len(data)} usable prompts, and one generation takes {needed}: training would run 0 steps.")
+    trainer = GRPOTrainer(
+        model=MODEL["name"],
+        reward_funcs=load_rewards(),
+        args=args,
+        train_dataset=data,$peft
+    )
+    if RunRecorder is not None:
+        RunRecorder(run).attach(trainer)
+    trainer.train(resume_from_checkpoint=str(checkpoint[0]) if checkpoint else None)
+    trainer.save_model(str(run / "final"))
+    if state.is_main_process:
+        reached, planned_steps = trainer.state.global_step, trainer.state.max_steps
+        print(f"{'Finished' if reached >= planned_steps else 'Stopped'} at step {reached} of {planned_steps}.")
+        print(f"The trained $product is in {run / 'final'}")
+
+
+if __name__ == "__main__":
+    main()
+''')
+
+
+def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
+    """`train.py` for `plan`.
+
+    `prepare` is the source of `def prepare(row)` exactly as the preview of the data executes it, and `load` the
+    expression that loads the rows, in the names of `datasets`, `json` and `Path`.
+    """
+    four_bit = plan.method == "qlora"
+    adapter = plan.method in ("lora", "qlora")
+    init = ['"dtype": MODEL["dtype"]', '"revision": MODEL.get("revision")']
+    if plan.value("model.attn_implementation"):
+        init.append('"attn_implementation": MODEL["attn_implementation"]')
+    if four_bit:
+        init.append('"quantization_config": four_bit')
+    rewards_file = draft.rewards.file
+    text = _SCRIPT.substitute(
+        model=_docstring(str(plan.value("model.name"))),
+        rewards_file=_docstring(rewards_file),
+        rewards_file_literal=_literal(rewards_file),
+        dataset_names=", ".join(["Dataset", *(name for name in ("load_dataset", "load_from_disk") if name in load)]),
+        written_for=_dictionary({key: value for key, value in plan.section("data").items() if key not in _READ_LIVE}),
+        prepare=prepare.strip("\n"),
+        load=load,
+        lora_import="from peft import LoraConfig\n" if adapter else "",
+        four_bit_import=", BitsAndBytesConfig" if four_bit else "",
+        torch_import="import torch\n" if four_bit else "",
+        four_bit=_FOUR_BIT if four_bit else "",
+        init_kwargs=", ".join(init),
+        peft='\n        peft_config=LoraConfig(task_type="CAUSAL_LM", **CONFIG["lora"]),' if adapter else "",
+        product="adapter" if adapter else "model",
+    )
+    return re.sub(r"\n{4,}", "\n\n\n", text)
+
+
+def _dictionary(values: Mapping[str, object]) -> str:
+    """`values` as a dictionary in Python, one entry a line."""
+    return "{\n" + "".join(f"    {_literal(key)}: {value!r},\n" for key, value in values.items()) + "}"
+
+
+def _docstring(text: str) -> str:
+    """`text` fit to stand inside a docstring."""
+    return "".join(character for character in text if character.isprintable()).replace("\\", "/").replace('"', "'")
+
+
+def _literal(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
