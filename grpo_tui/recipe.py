@@ -401,6 +401,9 @@ def _recipe(folder: Path, raw: dict[str, Any]) -> Recipe:
     items = tuple(RewardItem(**item) for item in _items("rewards.items", rewards["items"], least=1))
     _check_rewards(items)
     samples = tuple(Sample(**item) for item in _items("samples", top["samples"]))
+    for number, sample in enumerate(samples):
+        if sample.row < 0:
+            raise _BadKeyError(f"samples[{number}].row", "It is negative.", "Rows count from 0.")
     grpo = {key: Advice(**_table(f"grpo.{key}", setting, _TABLES["grpo"])) for key, setting in top["grpo"].items()}
     _one_of("model", model, ("folder", "name"), needed=False)
     script, data_file = _data_origin(folder, data)
