@@ -1,0 +1,416 @@
+"""Rows from JSON files: one object a line, objects one after the other, an array, or one object that holds them."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+from grpo_tui.dataset.rows import HEAD_BYTES, HEAD_ROWS, Column, Row, UnreadableError, conform, infer
+from grpo_tui.dataset.text import BYTEWISE, undecodable
+from grpo_tui.inert import one_line
+from grpo_tui.problem import Problem
+
+WHOLE_BYTES = 64 << 20
+"""One JSON object up to this size is read as a whole to see what it holds; of a larger one only its first list."""
+
+_BLOCK = 1 << 18
+_WRAPPERS = ("data", "rows", "train", "examples", "instances", "items", "samples", "dataset", "questions")
+_CHAT_KEYS = ({"role", "content"}, {"from", "value"})
+_REPAIR = "Ask for a repaired copy beside it, or correct the file."
+
+
+@dataclass(frozen=True)
+class JSONRows:
+    """A JSON file whose layout is known."""
+
+    path: Path
+    encoding: str
+
+    layout: str
+    """`lines`, `concatenated`, `array`, `wrapped` (a list under `field`), `columns` (lists by column) or `object`."""
+
+    field: str = ""
+    columns: tuple[Column, ...] = ()
+    looked_at: int = 0
+
+    def iterate(self, start: int = 0) -> Iterator[Row]:
+        for value in islice(self._raw(), start, None):
+            yield conform(value, self.columns)
+
+    def count(self, cancelled: Callable[[], bool]) -> int:
+        if self.layout == "lines" and self.encoding in BYTEWISE:
+            return _count_lines(self.path, cancelled)
+        number = 0
+        for number, _ in enumerate(self._raw(), 1):  # the last number is the count
+            if number % 1000 == 0 and cancelled():
+                break
+        return number
+
+    def _raw(self) -> Iterator[Row | None]:
+        with self.path.open(encoding=self.encoding, newline="\n") as file:
+            yield from _READ[self.layout](self, file)
+
+    def _lines(self, file: TextIO) -> Iterator[Row | None]:
+        number = 0
+        try:
+            for number, line in enumerate(file, 1):
+                if line.isspace():
+                    continue
+                try:
+                    value = json.loads(line)
+                except ValueError as error:
+                    last = not line.endswith("\n") or not file.read(65536).strip()
+                    raise UnreadableError(_broken_line(self.path, number, line, error, last)) from error
+                if value is not None and not isinstance(value, dict):
+                    raise UnreadableError(_no_object(f"{self.path}, line {number}", value))
+                yield value
+        except UnicodeDecodeError as error:
+            raise UnreadableError(undecodable(self.path, error, number + 1)) from error
+
+    def _concatenated(self, file: TextIO) -> Iterator[Row | None]:
+        stream = _Stream(file, self.path)
+        while following := stream.peek():
+            if following == ",":
+                raise UnreadableError(_commas(self.path, stream.line()))
+            yield _as_row(stream.value(), f"{self.path}, line {stream.line()}")
+
+    def _array(self, file: TextIO) -> Iterator[Row | None]:
+        stream = _Stream(file, self.path)
+        stream.take("[")
+        yield from _elements(stream)
+
+    def _wrapped(self, file: TextIO) -> Iterator[Row | None]:
+        stream = _Stream(file, self.path)
+        stream.take("{")
+        while stream.value() != self.field:
+            stream.take(":")
+            stream.value()
+            stream.take(",")
+        stream.take(":")
+        stream.take("[")
+        yield from _elements(stream)
+
+    def _columns(self, file: TextIO) -> Iterator[Row | None]:
+        table = _Stream(file, self.path).value()
+        lists = {name: list(values.values()) if isinstance(values, dict) else values for name, values in table.items()}
+        for values in zip(*lists.values(), strict=True):
+            yield dict(zip(lists, values, strict=True))
+
+    def _object(self, file: TextIO) -> Iterator[Row | None]:
+        yield _Stream(file, self.path).value()
+
+
+_READ: Mapping[str, Callable[[JSONRows, TextIO], Iterator[Row | None]]] = {
+    "lines": JSONRows._lines,
+    "concatenated": JSONRows._concatenated,
+    "array": JSONRows._array,
+    "wrapped": JSONRows._wrapped,
+    "columns": JSONRows._columns,
+    "object": JSONRows._object,
+}
+
+
+def open_json(path: Path, encoding: str, field: str = "") -> JSONRows | Problem:
+    """The file's layout and columns from its beginning, and whether its last line is whole. Raises OSError."""
+    try:
+        found = _layout(path, encoding, field)
+        if isinstance(found, Problem):
+            return found
+        if found.layout == "lines" and (cut := _last_line(path, encoding)) is not None:
+            return cut
+        rows: list[Row] = []
+        size = 0
+        for row in islice(found._raw(), HEAD_ROWS):
+            rows.append(row or {})
+            if (size := size + len(str(row))) > HEAD_BYTES:
+                break
+    except UnreadableError as error:
+        return error.problem
+    except UnicodeDecodeError as error:
+        return undecodable(path, error, 1)
+    return replace(found, columns=infer(rows), looked_at=len(rows))
+
+
+def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
+    with path.open(encoding=encoding, newline="\n") as file:
+        stream = _Stream(file, path)
+        first = stream.peek()
+        if not first:
+            return Problem(str(path), "The file is empty.", "Choose a file with rows in it.")
+        if first == "[":
+            return JSONRows(path, encoding, "array")
+        if first != "{":
+            return _no_json(path, stream.ahead())
+    with path.open(encoding=encoding, newline="\n") as file:
+        number, line = next(
+            (number, line)
+            for number, line in enumerate(iter(lambda: file.readline(WHOLE_BYTES), ""), 1)
+            if line.strip()
+        )
+        rest = file.read(65536).strip()
+    if line.rstrip().endswith(",") and rest and _parses(line.rstrip().rstrip(",")):
+        return _commas(path, number)
+    if rest and _parses(line):
+        return JSONRows(path, encoding, "lines")
+    with path.open(encoding=encoding, newline="\n") as file:
+        if path.stat().st_size > WHOLE_BYTES:
+            return _first_list(path, encoding, field, _Stream(file, path))
+        stream = _Stream(file, path)
+        value = stream.value()
+        following = stream.peek()
+    if following == ",":
+        return _commas(path, stream.line())
+    if following:
+        return JSONRows(path, encoding, "concatenated")
+    return _one_object(path, encoding, field, value)
+
+
+def _one_object(path: Path, encoding: str, field: str, value: dict[str, Any]) -> JSONRows | Problem:
+    if field:
+        if not isinstance(value.get(field), list):
+            lists = ", ".join(f"'{name}'" for name in value if isinstance(value[name], list)) or "none"
+            return Problem(str(path), f"There is no list under '{field}'.", f"Lists in this file: {lists}.")
+        return JSONRows(path, encoding, "wrapped", field)
+    tables = [name for name, rows in value.items() if _is_table(rows)]
+    if tables:
+        named = [name for name in _WRAPPERS if name in tables]
+        return JSONRows(
+            path, encoding, "wrapped", named[0] if named else max(tables, key=lambda name: len(value[name]))
+        )
+    sizes = {len(column) if isinstance(column, list | dict) else -1 for column in value.values()}
+    kinds = {type(column) for column in value.values()}
+    indexed = kinds == {dict} and all(key.isdigit() for column in value.values() for key in column)
+    if len(sizes) == 1 and sizes.isdisjoint({-1, 0}) and (kinds == {list} or indexed) and not _is_chat_row(value):
+        return JSONRows(path, encoding, "columns")
+    return JSONRows(path, encoding, "object")
+
+
+def _first_list(path: Path, encoding: str, field: str, stream: "_Stream") -> JSONRows | Problem:
+    """The layout of an object too large to be read as a whole, or of such objects one after the other."""
+    stream.take("{")
+    while True:
+        name = stream.value()
+        stream.take(":")
+        if stream.peek() == "[":
+            stream.take("[")
+            if name == field or (not field and _is_table([stream.value()])):
+                return JSONRows(path, encoding, "wrapped", name)
+            _skip_list(stream)
+        else:
+            stream.value()
+        if stream.peek() != ",":
+            return JSONRows(path, encoding, "concatenated")
+        stream.take(",")
+
+
+def _skip_list(stream: "_Stream") -> None:
+    while stream.peek() != "]":
+        if stream.peek() == ",":
+            stream.take(",")
+        else:
+            stream.value()
+    stream.take("]")
+
+
+def _is_table(value: Any) -> bool:
+    """A list of rows: objects that are no chat messages."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(row, dict) for row in value[:100])
+        and not any(keys <= value[0].keys() for keys in _CHAT_KEYS)
+    )
+
+
+def _is_chat_row(value: dict[str, Any]) -> bool:
+    return any(
+        isinstance(part, dict) and any(keys <= part.keys() for keys in _CHAT_KEYS)
+        for column in value.values()
+        if isinstance(column, list)
+        for part in column[:1]
+    )
+
+
+def _elements(stream: "_Stream") -> Iterator[Row | None]:
+    if stream.peek() == "]":
+        return
+    while True:
+        value = stream.value()
+        # `datasets` makes a column `text` of a list of strings (packaged_modules/json)
+        yield {"text": value} if isinstance(value, str) else _as_row(value, f"{stream.path}, line {stream.line()}")
+        if stream.peek() == "]":
+            return
+        stream.take(",")
+
+
+def _as_row(value: Any, where: str) -> Row | None:
+    if value is None or isinstance(value, dict):
+        return value
+    raise UnreadableError(_no_object(where, value))
+
+
+class _Stream:
+    """JSON values from a text file, one after the other, in memory for one value."""
+
+    LARGEST = 256 << 20
+
+    def __init__(self, file: TextIO, path: Path) -> None:
+        self.path = path
+        self._file = file
+        self._text = ""
+        self._at = 0
+        self._lines = 1  # line number of the first character of _text
+        self._ended = False
+        self._decoder = json.JSONDecoder()
+
+    def line(self) -> int:
+        return self._lines + self._text.count("\n", 0, self._at)
+
+    def ahead(self) -> str:
+        return self._text[self._at : self._at + 80]
+
+    def peek(self) -> str:
+        """The next character that is no space; empty at the end."""
+        while True:
+            while self._at < len(self._text):
+                if not self._text[self._at].isspace():
+                    return self._text[self._at]
+                self._at += 1
+            if not self._more():
+                return ""
+
+    def take(self, character: str) -> None:
+        found = self.peek()
+        if found != character:
+            raise UnreadableError(self._broken(f"'{character}' was expected"))
+        self._at += 1
+
+    def value(self) -> Any:
+        self.peek()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                unfinished = error.pos > len(self._text) - 64 or error.msg.startswith("Unterminated")
+                if unfinished and len(self._text) < self.LARGEST and self._more():
+                    continue
+                self._at = min(error.pos, len(self._text))
+                raise UnreadableError(self._broken(error.msg)) from error
+            if end == len(self._text) and self._more():  # a number may go on
+                continue
+            self._at = end
+            return value
+
+    def _more(self) -> bool:
+        if self._ended:
+            return False
+        self._lines = self.line()
+        kept = self._text[self._at :]
+        try:
+            block = self._file.read(max(65536, len(kept)))
+        except UnicodeDecodeError as error:
+            raise UnreadableError(undecodable(self.path, error, self._lines)) from error
+        self._ended = not block
+        self._text, self._at = kept + block, 0
+        return not self._ended
+
+    def _broken(self, message: str) -> Problem:
+        where = f"{self.path}, line {self.line()}"
+        if self._at >= len(self._text.rstrip()) or message.startswith("Unterminated"):
+            return Problem(where, "The file looks cut off: its last value has no end.", _REPAIR)
+        near = one_line(self._text[self._at : self._at + 40], 40)
+        return Problem(where, f"This is no valid JSON ({message}) near: {near}", "Correct the file there.")
+
+
+def _parses(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _last_line(path: Path, encoding: str) -> Problem | None:
+    """What is wrong with the last line: a copy that was broken off, or a file still being written, ends in half one."""
+    if encoding not in BYTEWISE:
+        return None  # found when it is read
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - HEAD_BYTES))
+        tail = file.read().rstrip()
+    line = tail.rpartition(b"\n")[2].decode(encoding, "replace").lstrip("\ufeff")
+    if len(line) >= HEAD_BYTES or _parses(line):
+        return None
+    return _broken_line(path, _line_number(path), line, None, True)
+
+
+def _line_number(path: Path) -> int:
+    """Number of the last line that is not blank, from 1."""
+    number, last = 1, 1
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            stripped = block.rstrip()
+            if stripped:
+                last = number + stripped.count(b"\n")
+            number += block.count(b"\n")
+    return last
+
+
+def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
+    """Lines that are not blank: newlines counted block by block, blank lines only looked for where there can be one."""
+    rows, open_line = 0, False  # is there text since the last newline?
+    with path.open("rb") as file:
+        while (block := file.read(_BLOCK)) and not cancelled():
+            ends = block.count(b"\n")
+            first, newline, rest = block.partition(b"\n")
+            if not newline:
+                open_line = open_line or not block.isspace()
+                continue
+            rows += open_line or bool(first.strip())
+            if any(pair in rest for pair in (b"\n\n", b"\n\r", b"\n ", b"\n\t")) or rest[:1].isspace():
+                middle, _, last = rest.rpartition(b"\n") if ends > 1 else (b"", b"", rest)
+                rows += sum(bool(line.strip()) for line in middle.split(b"\n"))
+            else:
+                rows += ends - 1
+                last = rest.rpartition(b"\n")[2]
+            open_line = bool(last.strip())
+    return rows + open_line
+
+
+def _broken_line(path: Path, number: int, line: str, error: ValueError | None, last: bool) -> Problem:
+    where = f"{path}, line {number}"
+    text = line.strip()
+    if text.endswith(",") and _parses(text[:-1]):
+        return _commas(path, number)
+    if last and not text.endswith(("}", "]")):
+        return Problem(
+            where, "The last line looks cut off: the copy was broken off, or it is still being written.", _REPAIR
+        )
+    said = f" ({error})" if error else ""
+    return Problem(where, f"The line is no valid JSON{said}: {one_line(text, 60)}", "Correct the file there.")
+
+
+def _commas(path: Path, number: int) -> Problem:
+    return Problem(
+        f"{path}, line {number}",
+        "A comma follows the object: the file looks like a JSON array without its brackets.",
+        _REPAIR,
+    )
+
+
+def _no_object(where: str, value: Any) -> Problem:
+    return Problem(
+        where,
+        f"A row must be an object with named columns; this one is {one_line(json.dumps(value), 40)}.",
+        'Write each row as {"prompt": …, "answer": …}.',
+    )
+
+
+def _no_json(path: Path, ahead: str) -> Problem:
+    return Problem(
+        str(path),
+        f"The file is named like JSON but starts with: {one_line(ahead, 40)}",
+        "Give it the ending of what it is: .csv, .tsv, .parquet.",
+    )
