@@ -154,7 +154,7 @@ def read_environment(
         versions=installed_versions(),
         torch_backend=_torch_backend(),
         tokens=dict(_tokens(environ, home, hub)),
-        rooms=(_room("project", project), _room("model cache", cache)),
+        rooms=(_room("project", project.absolute()), _room("model cache", cache)),
         container=_container(environ, root),
         slurm_job=environ.get("SLURM_JOB_ID", ""),
         wsl="microsoft" in _read(root / "proc/version").lower(),
@@ -229,7 +229,7 @@ def _tokens(environ: Mapping[str, str], home: Path, hub: Path) -> Iterator[tuple
 
 
 def _room(what: str, path: Path) -> Room:
-    place = path.absolute()
+    place = path
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
