@@ -1,0 +1,164 @@
+"""`grpo-tui doctor`: GPUs, versions, tokens, disk: what is fine and what to do."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from grpo_tui.hardware.environment import Check, Environment, checks, read_environment
+from grpo_tui.hardware.machine import GPU, Machine, format_gib
+from grpo_tui.hardware.nvml import read_machine
+from grpo_tui.problem import Problem
+
+_LEVELS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "31")}
+"""Glyph and SGR colour of each level; the word stands beside them, so that neither carries the meaning alone."""
+
+_ASCII = str.maketrans({"✓": "+", "✗": "x", "→": ">", "·": "-", "°": " ", "…": "."})
+
+WIDTHS = (40, 120)
+"""Narrowest and widest text printed, in cells."""
+
+
+def add(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "doctor", help="GPUs, versions, tokens, disk: what is fine and what to do",
+        description="Look at GPUs, installed versions, tokens (whether there are any) and disk. Changes nothing.",
+        epilog="Exit status: 0 nothing stands in the way, 2 something does.",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print what was found. 2 if any check fails."""
+    machine, environment, found = look(args.project)
+    if args.json:
+        print(json.dumps(as_json(machine, environment, found)))
+    else:
+        encoding = sys.stdout.encoding or "ascii"
+        width = min(max(shutil.get_terminal_size((80, 24)).columns, WIDTHS[0]), WIDTHS[1])
+        coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        for line in report(machine, environment, found, width, coloured=coloured):
+            print(line if _can_print(line, encoding) else _plain(line, encoding))
+    return 2 if any(check.level == "fail" for check in found) else 0
+
+
+def look(project: Path) -> tuple[Machine, Environment, list[Check]]:
+    """The machine, the environment and what is to be said about them."""
+    environment = read_environment(project)
+    machine = read_machine()
+    from grpo_tui.hardware.torch_devices import ask_torch, worth_asking
+
+    if worth_asking(machine, environment.torch_backend):
+        answer = ask_torch(machine)
+        if isinstance(answer, Problem):
+            return (
+                machine,
+                environment,
+                [*checks(machine, environment), Check("torch", "fail", answer.what, answer.remedy)],
+            )
+        machine = answer
+    return machine, environment, checks(machine, environment)
+
+
+def as_json(machine: Machine, environment: Environment, found: Sequence[Check]) -> dict[str, Any]:
+    """The answer for scripts."""
+    return {
+        "gpus": [asdict(gpu) for gpu in machine.gpus],
+        "versions": {"python": environment.python, **environment.versions},
+        "checks": [asdict(check) for check in found],
+        "machine": {
+            "host": machine.host,
+            "kind": machine.kind,
+            "driver": machine.driver,
+            "cuda_driver": machine.cuda_driver,
+            "torch_backend": environment.torch_backend,
+            "memory_total_bytes": machine.memory_total_bytes,
+            "memory_available_bytes": machine.memory_available_bytes,
+        },
+        "tokens": {service: service in environment.tokens for service in ("Hugging Face", "Weights & Biases")},
+    }
+
+
+def report(
+    machine: Machine, environment: Environment, found: Sequence[Check], width: int, *, coloured: bool
+) -> Iterator[str]:
+    """The answer for people, line by line."""
+    memory = f"{format_gib(machine.memory_total_bytes)} memory, {format_gib(machine.memory_available_bytes)} available"
+    yield from _wrapped(f"{machine.host} · {memory}", width)
+    if machine.gpus:
+        yield ""
+        for gpu in machine.gpus:
+            yield from _gpu_lines(gpu, width)
+    yield ""
+    versions = {"python": environment.python, **environment.versions}
+    # No line ends between a name and its version: textwrap does not break at the no-break space.
+    words = " · ".join(f"{name}\xa0{version}" for name, version in versions.items())
+    yield from (line.replace("\xa0", " ") for line in _wrapped(words, width))
+    yield ""
+    for check in found:
+        yield from _check_lines(check, width, coloured)
+    yield ""
+    counts = {level: sum(check.level == level for check in found) for level in _LEVELS}
+    yield ", ".join(f"{count} {level}" for level, count in counts.items() if count)
+
+
+def _gpu_lines(gpu: GPU, width: int) -> Iterator[str]:
+    """One device: what it is, how it is, and who uses it."""
+    number = "-" if gpu.index is None else str(gpu.index)
+    place = f"CUDA {gpu.cuda_index}" if gpu.cuda_index is not None else "hidden by CUDA_VISIBLE_DEVICES"
+    if not gpu.visible and gpu.index is None and not gpu.mig:
+        place = "not used for training"
+    yield from _wrapped(f"{number:>2}  {gpu.name} · {place} · {gpu.uuid}", width, "    ")
+    memory = f"{format_gib(gpu.total_bytes)}, {format_gib(gpu.free_bytes)} free"
+    if gpu.total_bytes is None:
+        memory = "memory unknown"
+    capability = ".".join(map(str, gpu.capability)) if gpu.capability else "unknown"
+    readings = [
+        memory + (" (unified)" if gpu.unified else ""),
+        f"slice of {gpu.parent}" if gpu.mig else "",
+        f"capability {capability}",
+        f"used {gpu.utilisation_words}",
+        f"{gpu.temperature} °C" if gpu.temperature is not None else "",
+        f"{gpu.power_watts:.0f} of {gpu.power_limit_watts:.0f} W"
+        if gpu.power_watts is not None and gpu.power_limit_watts is not None
+        else "",
+    ]
+    yield from _wrapped("    " + " · ".join(reading for reading in readings if reading), width, "    ")
+    for process in gpu.processes:
+        who = f"{process.name} of {process.user}" if process.user else process.name
+        yield from _wrapped(f"    {process.pid}  {who}  {format_gib(process.used_bytes)}", width, "      ")
+
+
+def _check_lines(check: Check, width: int, coloured: bool) -> Iterator[str]:
+    glyph, colour = _LEVELS[check.level]
+    mark = f"{glyph} {check.level:<4}"
+    lines = [*_wrapped(check.text, width - 8), *(_wrapped(f"→ {check.remedy}", width - 8) if check.remedy else ())]
+    for place, line in enumerate(lines):
+        head = "        " if place else f"\x1b[{colour}m{mark}\x1b[0m  " if coloured else f"{mark}  "
+        yield head + line
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, drop_whitespace=True, break_on_hyphens=False, replace_whitespace=True
+    )
+
+
+def _can_print(line: str, encoding: str) -> bool:
+    try:
+        line.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _plain(line: str, encoding: str) -> str:
+    """`line` for a terminal or a pipe that does not take every character (LANG=C)."""
+    return line.translate(_ASCII).encode("ascii", "replace").decode()
