@@ -1,21 +1,30 @@
 """One sitting at one project: the facts behind the answers, found when asked and kept while they hold."""
 
+from __future__ import annotations
+
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpo_tui import state
-from grpo_tui.draft import FACT_NAMES, STEPS, Draft
+from grpo_tui.draft import FACT_NAMES, STEPS, Draft, HardwareAnswer
+from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 if TYPE_CHECKING:
     from grpo_tui.child import Worker
-    from grpo_tui.hardware.nvml import Machine
+    from grpo_tui.dataset.sources import Source
+    from grpo_tui.hardware.environment import Check, Environment
+    from grpo_tui.hardware.machine import Machine
+    from grpo_tui.plan.model import ModelFacts
     from grpo_tui.recipe import Recipe
+
+Found = TypeVar("Found")
 
 Say = Callable[[str], None]
 """Takes a sentence about how far something is."""
@@ -69,7 +78,7 @@ class Session:
     What was found is kept under the digest of what it rests on; `forget` throws it away.
     """
 
-    def __init__(self, project: Path, *, machine: "Machine | None" = None) -> None:
+    def __init__(self, project: Path, *, machine: Machine | None = None) -> None:
         """`machine`: the hardware, where it shall not be looked at."""
         self.project = project
         self._given_machine = machine
@@ -78,17 +87,139 @@ class Session:
         self._kept: dict[str, Any] = {}
         self._guard = threading.Lock()
 
+    def kept(self, key: str, find: Callable[[], Found]) -> Found:
+        """What `find` yields, found once a key; problems are found anew each time."""
+        with self._guard:
+            if key in self._kept:
+                return self._kept[key]  # type: ignore[no-any-return]  # kept under a key of its own kind
+        found = find()
+        if not isinstance(found, Problem):
+            with self._guard:
+                self._kept[key] = found
+        return found
+
     # The machine
 
+    def machine(self) -> Machine:
+        """The hardware as it was when first looked at, or since `forget`."""
+        if self._machine is None:
+            from grpo_tui.hardware.nvml import read_machine
+
+            self._machine = read_machine()
+        return self._machine
+
     def machine_words(self) -> str:
-        """The machine in a few words, from what is known by now."""
-        return ""
+        """The machine in a few words, from what is known by now; empty before it was looked at."""
+        machine = self._machine
+        if machine is None:
+            return ""
+        kinds = Counter(gpu.name.removeprefix("NVIDIA ") for gpu in machine.gpus)
+        gpus = ", ".join(f"{count} × {name}" for name, count in kinds.items()) or "no GPU"
+        return f"{one_line(machine.host, 24)}  {one_line(gpus, 36)}"
+
+    def environment(self) -> Environment:
+        """Versions, tokens and room on disk."""
+        from grpo_tui.hardware.environment import read_environment
+
+        return self.kept("environment", lambda: read_environment(self.project))
+
+    def checks(self) -> list[Check]:
+        """What is fine and what is not about this machine."""
+        if self._given_machine is not None:
+            return []
+        from grpo_tui.hardware.environment import checks
+
+        return checks(self.machine(), self.environment())
+
+    def proposed_hardware(self) -> HardwareAnswer:
+        """The GPUs to begin with, or the CPU where there are none."""
+        from grpo_tui.hardware.machine import suggested
+
+        gpus = tuple(gpu.uuid for gpu in suggested(self.machine()))
+        return HardwareAnswer(gpus=gpus, cpu=not gpus)
+
+    def hardware_for(self, place: str) -> HardwareAnswer:
+        """The answer to begin with for `gpus`, `cpu` or `other`."""
+        if place == "gpus":
+            return replace(self.proposed_hardware(), cpu=False)
+        if place == "cpu":
+            return HardwareAnswer(cpu=True)
+        return HardwareAnswer(manual_name="card", manual_count=1)
+
+    # The model
+
+    def model(self, draft: Draft) -> ModelFacts | Problem:
+        """The model's figures, from files on this machine."""
+        from grpo_tui.plan.model import read_model
+
+        answer = draft.model
+        key = digest("model", answer.name, answer.revision)
+        return self.kept(key, lambda: read_model(answer.name, answer.revision, project=self.project))
 
     # Facts
 
     def facts(self, draft: Draft) -> dict[str, str]:
         """Fingerprints of what the answers rest on, as far as they can be taken."""
-        return {}
+        taken = {
+            "gpus": self._gpu_mark(draft),
+            "model": self._model_mark(draft),
+            "data": self._data_mark(draft),
+            "rewards": self._rewards_mark(draft),
+            "samples": digest(repr(draft.score.samples), repr(draft.score.row)),
+            "versions": self._versions_mark(),
+            "settings": digest(repr(draft.settings.prefer), repr(sorted(draft.settings.overrides.items()))),
+        }
+        return {name: mark for name, mark in taken.items() if mark}
+
+    def _gpu_mark(self, draft: Draft) -> str:
+        from grpo_tui.hardware.machine import fingerprint
+
+        hardware = draft.hardware
+        if hardware.manual_bytes:
+            return digest(repr(hardware))
+        return fingerprint(self.machine(), () if hardware.cpu else hardware.gpus)
+
+    def _model_mark(self, draft: Draft) -> str:
+        facts = self.model(draft) if draft.model.name else None
+        return "" if facts is None or isinstance(facts, Problem) else digest(facts.fingerprint, draft.model.method)
+
+    def _data_mark(self, draft: Draft) -> str:
+        from grpo_tui.dataset.sources import fingerprint
+
+        if not draft.dataset.source:
+            return ""
+        source = self.source(draft)
+        if isinstance(source, Problem):
+            return digest("missing", draft.dataset.source)
+        try:
+            return digest(fingerprint(source), repr(draft.dataset))
+        except OSError:
+            return digest("unreadable", draft.dataset.source)
+
+    def _rewards_mark(self, draft: Draft) -> str:
+        try:
+            content = (self.project / draft.rewards.file).read_bytes()
+        except OSError:
+            return ""
+        return digest(content, repr(draft.rewards.items))
+
+    def _versions_mark(self) -> str:
+        from grpo_tui.hardware.environment import versions_fingerprint
+
+        return versions_fingerprint(self.environment())
+
+    # The data
+
+    def source(self, draft: Draft) -> Source | Problem:
+        """The opened data set. Not kept: opening is quick, and a file may have changed."""
+        from grpo_tui.dataset.sources import is_hub_id, open_source
+
+        answer = draft.dataset
+        if is_hub_id(answer.source) and not (self.project / answer.source).exists():
+            key = digest("source", answer.source, answer.split, repr(sorted(answer.options.items())))
+            return self.kept(key, lambda: open_source(answer.source, answer.options, answer.split))
+        place = str(self.project.resolve() / Path(answer.source).expanduser()) if answer.source else ""
+        return open_source(place, answer.options, answer.split)
 
     def what_changed(self, names: Sequence[str]) -> str:
         """A sentence on the facts that changed since a step was done."""
@@ -115,7 +246,7 @@ class Session:
 
     # Recipes
 
-    def recipes(self, chosen: str = "") -> "tuple[Recipe, ...]":
+    def recipes(self, chosen: str = "") -> tuple[Recipe, ...]:
         """The shipped recipes, and the chosen one where it is a folder of the user's."""
         from grpo_tui import recipe as recipes
 

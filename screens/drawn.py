@@ -188,8 +188,8 @@ class Fields(Cursor):
         return len(self.fields)
 
     def rows(self, width: int) -> Sequence[Text]:
-        label = min(self.label_width, width // 3)
-        box = min(self.value_width, max(8, width - label - 8))
+        label = min(self.label_width, max(6, width - 24))
+        box = min(self.value_width, max(8, width - label - 5))
         return [self.title_row(width), *(self._row(at, label, box, width) for at in range(len(self.fields)))]
 
     def _row(self, position: int, label: int, box: int, width: int) -> Text:
@@ -238,7 +238,7 @@ class Fields(Cursor):
         field = self.fields[self.cursor] if self.fields else None
         if field is None or not field.choices:
             return
-        values = [choice.value for choice in field.choices]
+        values = [choice.value for choice in field.choices if not choice.label.endswith("…")]  # those ask for more
         current = field.current or field.value
         at = values.index(current) + by if current in values else (0 if by > 0 else -1)
         self.post_message(self.Changed(field.key, values[at % len(values)]))

@@ -8,6 +8,7 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 
+from grpo_tui.hardware.machine import format_gib
 from grpo_tui.inert import one_line
 
 from .drawn import GLYPHS, Block, Choice, Column, Field, Fields, Rows
@@ -17,7 +18,7 @@ from .widgets.panel import head
 
 if TYPE_CHECKING:
     from grpo_tui.hardware.environment import Check
-    from grpo_tui.hardware.nvml import GPU, Machine
+    from grpo_tui.hardware.machine import GPU, Machine
 
 GIB = 1024**3
 
@@ -101,8 +102,8 @@ class HardwareStep(Step):
             held = "hidden from CUDA"
         capability = ".".join(map(str, gpu.capability)) if gpu.capability else "–"
         return (
-            mark, text((one_line(gpu.name, 60), role)), text((size(gpu.total_bytes), role)),
-            text((size(gpu.free_bytes), f"{role} bold")), text((capability, "muted")),
+            mark, text((one_line(gpu.name, 60), role)), text((format_gib(gpu.total_bytes), role)),
+            text((format_gib(gpu.free_bytes), f"{role} bold")), text((capability, "muted")),
             text((one_line(held, 40) or "–", "warn" if held and gpu.visible else "muted")),
         )  # fmt: skip
 
@@ -147,7 +148,8 @@ class HardwareStep(Step):
             self.notify("CUDA_VISIBLE_DEVICES hides this GPU: change it and start again.", markup=False)
             return
         taken = self.draft.hardware.gpus
-        gpus = tuple(uuid for uuid in taken if uuid != gpu.uuid) if gpu.uuid in taken else (*taken, gpu.uuid)
+        wanted = set(taken) ^ {gpu.uuid}
+        gpus = tuple(each.uuid for each in self.machine.visible if each.uuid in wanted)
         self.answer(replace(self.draft, hardware=replace(self.draft.hardware, gpus=gpus, cpu=False)))
 
     def missing(self) -> Trouble | None:
@@ -157,8 +159,3 @@ class HardwareStep(Step):
         if self.place == "gpus" and not hardware.gpus:
             return Trouble("No GPU is taken.", "space", "take one, or train on the CPU")
         return None
-
-
-def size(value: int | None) -> str:
-    """Bytes in GiB, as nvidia-smi would round them; `unknown` where the driver does not say."""
-    return "unknown" if value is None else f"{value / GIB:.1f} GiB"

@@ -219,7 +219,10 @@ class Step(Screen[None]):
         sign = text(("! ", "warn bold" if self._pressed_without_use else "warn"))
         rows = wrap(self.palette, trouble.text, width, "text bold" if self._pressed_without_use else "text", sign)
         if trouble.key:
-            rows[-1].append_text(text((f"  {trouble.key} ", "accent bold"), (trouble.verb, "muted")))
+            key = text((f"  {trouble.key} ", "accent bold"), (trouble.verb, "muted"))
+            if rows[-1].cell_len + key.cell_len > width:
+                rows.append(text())
+            rows[-1].append_text(key)
         return rows
 
     def _chip(self) -> Text | None:

@@ -15,7 +15,7 @@ from grpo_tui.problem import Problem
 from grpo_tui.session import now
 
 from .dialogs import Ask, Type
-from .drawn import Block, Choice, Field, Fields
+from .drawn import GLYPHS, Block, Choice, Field, Fields
 from .line import wrap
 from .step import Say, Step, Trouble
 from .widgets.panel import head
@@ -41,7 +41,8 @@ class TaskStep(Step):
     recipes: "tuple[Recipe, ...]" = ()
 
     def body(self) -> ComposeResult:
-        yield Fields("Task", label_width=16, value_width=34, id="task")
+        yield Fields("Task", value_width=40, id="task")
+        yield Fields("Fit", label_width=49, value_width=20, id="fit")
         yield Block(self._verdict, id="verdict")
         yield Block(self._about, id="about-recipe")
 
@@ -58,10 +59,9 @@ class TaskStep(Step):
         return next((r for r in self.recipes if name and name in (r.name, str(r.folder))), None)
 
     @property
-    def verdict(self) -> Verdict | None:
-        """What the fit check says; None: a question is open."""
-        task = self.draft.task
-        return verdict(task) if all(getattr(task, question.key) for question in QUESTIONS) else None
+    def verdict(self) -> Verdict:
+        """What the fit check says."""
+        return verdict(self.draft.task)
 
     def refresh_body(self) -> None:
         task = self.draft.task
@@ -73,30 +73,33 @@ class TaskStep(Step):
         current = task.recipe or OWN
         label = next((choice.label for choice in choices if choice.value == current), task.recipe)
         fields = [Field(key="recipe", label="Task", value=label, current=current, choices=choices)]
-        for question in QUESTIONS:
-            value = getattr(task, question.key)
-            options = tuple(Choice(answer.value, answer.label, answer.note) for answer in question.answers)
-            shown = next((option.label for option in options if option.value == value), "")
-            fields.append(Field(key=question.key, label=question.short, value=shown, current=value, choices=options,
-                                state="ok" if value else "", note="" if value else question.text))  # fmt: skip
-        if (said := self.verdict) is not None and said.method != "GRPO":
-            overrule = (Choice("no", f"take the advice: {said.method}"), Choice("yes", "go on with GRPO all the same"))
-            fields.append(Field(key="overruled", label="Go on", current="yes" if task.overruled else "no",
-                                value=overrule[task.overruled].label, choices=overrule,
-                                state="warn" if task.overruled else ""))  # fmt: skip
         self.query_one("#task", Fields).show(fields)
+        fields = []
+        for question in QUESTIONS:
+            value = getattr(task, question.field)
+            options = tuple(Choice(choice.value, choice.label, choice.hint) for choice in question.choices)
+            shown = next((option.label for option in options if option.value == value), "")
+            fields.append(Field(key=question.field, label=question.text, value=shown, current=value, choices=options,
+                                state="ok" if value else "", hint=question.why))  # fmt: skip
+        said = self.verdict
+        if said.method not in ("GRPO", ""):
+            overrule = (Choice("no", f"no, {said.method} it is"), Choice("yes", "yes"))
+            fields.append(Field(key="overruled", label="Go on with GRPO all the same?", choices=overrule,
+                                current="yes" if task.overruled else "no", value=overrule[task.overruled].label,
+                                state="warn" if task.overruled else ""))  # fmt: skip
+        self.query_one("#fit", Fields).show(fields)
         self.query_one("#verdict", Block).redraw()
         self.query_one("#about-recipe", Block).redraw()
 
     def _verdict(self, width: int) -> Sequence[Text]:
         text = self.palette.text
         said = self.verdict
-        if said is None:
-            return [head(self.palette, width, "Does GRPO fit?"),
-                    text(" ", ("The answer appears when the questions above are answered.", "muted"))]  # fmt: skip
+        if not said.method:
+            return [head(self.palette, width, "Verdict"),
+                    text(" ", ("It appears when the questions above are answered.", "muted"))]  # fmt: skip
         fits = said.method == "GRPO"
-        rows = [head(self.palette, width, "Does GRPO fit?",
-                     reading=text((said.method, "ok bold" if fits else "warn bold")))]  # fmt: skip
+        method = text((GLYPHS["ok" if fits else "warn"], "ok bold" if fits else "warn bold"), (f" {said.method}", "text bold"))
+        rows = [head(self.palette, width, "Verdict", reading=method)]
         for reason in said.reasons:
             rows += wrap(self.palette, reason, width, "text", text((" ✓ " if fits else " ! ", "ok" if fits else "warn")))
         for warning in said.warnings:
@@ -134,8 +137,7 @@ class TaskStep(Step):
             self._take_recipe(event.value)
 
     def _judged(self, task: TaskAnswer) -> None:
-        answered = all(getattr(task, question.key) for question in QUESTIONS)
-        self.answer(replace(self.draft, task=replace(task, verdict=verdict(task).method if answered else "")))
+        self.answer(replace(self.draft, task=replace(task, verdict=verdict(task).method)))
 
     def _take_recipe(self, name: str | None) -> None:
         if not name:
@@ -154,9 +156,9 @@ class TaskStep(Step):
     def missing(self) -> Trouble | None:
         task = self.draft.task
         said = self.verdict
-        if said is None:
+        if not said.method:
             new = task == TaskAnswer()
-            what = "Choose a ready-made task, or answer the questions for your own." if new else "A question is open."
+            what = "Choose a ready-made task, or answer for your own." if new else "A question is open."
             return Trouble(what, "space", "choose")
         if said.method != "GRPO" and not task.overruled:
             return Trouble(f"{said.method} fits better than GRPO here.", "space", "at the last field to go on all the same")
@@ -187,8 +189,7 @@ class TaskStep(Step):
         self.app.push_screen(Ask("Run code of this recipe?", about, yes="run it", no="not now"), answered)
 
     def settle(self) -> Draft:
-        said = self.verdict
-        return replace(self.draft, task=replace(self.draft.task, verdict=said.method if said else ""))
+        return replace(self.draft, task=replace(self.draft.task, verdict=self.verdict.method))
 
     def commit(self) -> Draft | Problem | list[Problem]:
         return self.session.begin(self.settle())
