@@ -163,7 +163,7 @@ WARNINGS: tuple[tuple[Mapping[str, tuple[str, ...]], str], ...] = (
     ),
     (
         {"goal": ("format",)},
-        "Paid for format alone, a model lost its right answers (0.228 to 0.025 in one published trial): pay for them too.",
+        "Paid for format alone, a model lost its right answers (0.228 to 0.025 in a published trial): pay for those.",
     ),
     (
         {"material": ("demonstrations",)},

@@ -126,6 +126,11 @@ def weight_warning(name: str, weight: float) -> str:
     )
 
 
+def finite_or_text(value: Reward) -> Reward | str:
+    """A number as strict JSON can hold it: infinities and NaN as text."""
+    return value if value is None or math.isfinite(value) else str(value)
+
+
 def _nearest_exact(weight: float) -> float:
     """The nearest power of two or 3/4 of one."""
     exponent = math.floor(math.log2(abs(weight)))

@@ -45,19 +45,17 @@ def answer_in(text):
         text = text.rpartition(end)[2]
     if any(start in text for start in REASONING_STARTS):
         return None  # reasoning that never ended
-    for pattern, sign in ((ANSWER_TAG, "<answer>"), (BOXED, "\\boxed"), (MARKED, None)):
-        found = pattern.findall(text)
-        if len(found) > 1 or (sign and text.count(sign) != len(found)):
-            return None
-        if found:
-            return found[0].strip()
-    return text.strip()
+    for pattern, sign in ((ANSWER_TAG, "<answer>"), (BOXED, "\\boxed")):
+        if sign in text:
+            found = pattern.search(text) if text.count(sign) == 1 else None
+            return found[1].strip() if found else None
+    marked = MARKED.findall(text)
+    return (marked or [text])[0].strip() if len(marked) < 2 else None
 '''
 
 NUMBER_IN = r'''
-NUMBER = re.compile(
-    r"[-+]?(?:(?:\d{1,3}(?:[,'_]\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3})?(?:\s*/\s*\d+)?%?"
-)
+WHOLE = r"(?:\d{1,3}(?:[,'_]\d{3})+|\d+)"
+NUMBER = re.compile(rf"[-+]?(?:{WHOLE}(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{{1,3}})?(?:\s*/\s*\d+)?%?")
 
 
 def number_in(text):
@@ -136,9 +134,8 @@ def ${name}_of(text):
 TAGS = '''
 # $name: the completion is exactly these tags, each once, in this order, none empty, nothing around them. 0 or 1.
 ${NAME}_TAGS = $tags
-${NAME}_PATTERN = re.compile(
-    r"\\s*" + r"\\s*".join(f"<{tag}>(.+?)</{tag}>" for tag in ${NAME}_TAGS) + r"\\s*", re.DOTALL
-)
+${NAME}_BODIES = r"\\s*".join(f"<{tag}>(.+?)</{tag}>" for tag in ${NAME}_TAGS)
+${NAME}_PATTERN = re.compile(rf"\\s*{${NAME}_BODIES}\\s*", re.DOTALL)
 
 
 def $name(completions, **kwargs):
@@ -448,7 +445,8 @@ def render_rewards(choices: Sequence[Proposal]) -> str:
     body = [part.strip("\n") for part in [*code, *helpers.values()]]
     imports = [f"import {name}" for name in MODULES if any(f"{name}." in part for part in body)]
     head = '"""What the model is paid for: one function per aspect, one number from 0 to 1 per completion."""'
-    return "\n\n\n".join(["\n".join([head, "", *imports]).rstrip(), *body]) + "\n"
+    top = "\n".join([head, "", *imports])
+    return f"{top}\n\n" + "\n\n\n".join(body) + "\n"
 
 
 def _render(choice: Proposal) -> str:
