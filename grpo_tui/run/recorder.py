@@ -29,8 +29,8 @@ from typing import Any
 from grpo_tui.lock import boot_id, process_start
 from grpo_tui.progress import groups
 from grpo_tui.progress.events import EVENTS_FILE, VERSION
-from grpo_tui.rewards.advantages import groups as in_groups
 from grpo_tui.rewards.advantages import Reward, weighted_sums
+from grpo_tui.rewards.advantages import groups as in_groups
 from grpo_tui.run import control as requests
 
 GO_ON, SAVE, STOP = 0, 1, 2
@@ -189,7 +189,7 @@ class RunRecorder:
         return True
 
     def _hook_signals(self, trainer: Any) -> bool:
-        """SIGTERM and SIGINT stop after the current step with a checkpoint. They stay caught, so that saving ends too."""
+        """SIGTERM and SIGINT stop after the current step with a checkpoint; they stay caught until the process ends."""
         if threading.current_thread() is not threading.main_thread():
             return False
         for number in (signal.SIGTERM, signal.SIGINT):
