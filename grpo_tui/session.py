@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_tui import state
-from grpo_tui.draft import FACT_NAMES, STEPS, Draft, HardwareAnswer
+from grpo_tui import atomic, state
+from grpo_tui.draft import FACT_NAMES, STEPS, Draft, HardwareAnswer, RewardsAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from grpo_tui.hardware.machine import Machine
     from grpo_tui.plan.model import ModelFacts
     from grpo_tui.recipe import Recipe
+    from grpo_tui.rewards.source import FunctionSource
 
 Found = TypeVar("Found")
 
@@ -68,8 +69,33 @@ def status_line(project: Path) -> str:
     return f"{project}: {what_is_done(loaded.draft) or 'no answers yet.'}"
 
 
+def is_reward(function: FunctionSource) -> bool:
+    """Whether a function of a file is meant as a reward: it takes completions, and its name is not private."""
+    return "completions" in function.parameters and not function.name.startswith("_")
+
+
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(name.capitalize() for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A reward function that can be taken: from the project's file, or proposed for its data."""
+
+    name: str
+    weight: float
+    pays: str
+    why: str = ""
+    warnings: tuple[str, ...] = ()
+    code: str
+    origin: str
+    """File and lines, or the title of the template."""
+
+    proposed: bool = True
+    """Taken unless the user says otherwise."""
+
+    source: Any = None
+    """The `FunctionSource` or `Proposal` behind it."""
 
 
 class Session:
@@ -225,6 +251,94 @@ class Session:
         """A sentence on the facts that changed since a step was done."""
         changed = " and ".join(FACT_NAMES[name] for name in names)
         return f"Changed since this step was done: {changed}. Look again; enter keeps the answer."
+
+    # Rewards
+
+    def offers(self, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
+        """The functions to choose from, and whether they stand in the project's file already."""
+        from grpo_tui.rewards.source import read_functions
+
+        path = self.project / draft.rewards.file
+        if path.exists():
+            functions = read_functions(path)
+            if isinstance(functions, Problem):
+                return functions
+            weights = {item.name: item.weight for item in draft.rewards.items}
+            taken = bool(weights)
+            return tuple(
+                Offer(
+                    name=each.name, weight=weights.get(each.name, 1.0), pays=each.doc.strip().partition("\n")[0],
+                    code=each.code, origin=f"{path.name}, lines {each.lines[0]}–{each.lines[1]}",
+                    proposed=not taken and is_reward(each), source=each,
+                )
+                for each in functions if each.name in weights or is_reward(each)
+            ), True  # fmt: skip
+        return self._proposed(draft)
+
+    def _proposed(self, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
+        from grpo_tui.rewards.catalogue import TEMPLATES, proposals, render_rewards
+
+        rows = self.prepared(draft)
+        if isinstance(rows, Problem):
+            return rows
+        columns = list(rows[0]) if rows else []
+        return tuple(
+            Offer(
+                name=each.name, weight=each.weight, pays=TEMPLATES[each.template].pays, why=each.why,
+                warnings=each.warnings, code=render_rewards([each]), origin=TEMPLATES[each.template].title, source=each,
+            )
+            for each in proposals(draft.dataset, columns, rows)
+        ), False  # fmt: skip
+
+    def reward_problems(self, draft: Draft, offers: Sequence[Offer]) -> list[Problem]:
+        """What would make the training's call of the taken functions fail, found without running them."""
+        from grpo_tui.rewards.source import FunctionSource, check_signatures
+
+        functions = [offer.source for offer in offers if isinstance(offer.source, FunctionSource)]
+        if not functions:
+            return []
+        rows = self.prepared(draft)
+        columns = list(rows[0]) if not isinstance(rows, Problem) and rows else []
+        return check_signatures(functions, columns, [item.name for item in draft.rewards.items])
+
+    def write_rewards(self, draft: Draft, offers: Sequence[Offer]) -> Draft | Problem:
+        """Write the taken proposals into the project's file."""
+        from grpo_tui.rewards.catalogue import render_rewards
+
+        weights = {item.name: item.weight for item in draft.rewards.items}
+        chosen = [replace(offer.source, weight=weights[offer.name]) for offer in offers if offer.name in weights]
+        return self._write(draft, {draft.rewards.file: render_rewards(chosen)})
+
+    def take_rewards_file(self, path: Path) -> Problem | None:
+        """Copy a file of the user's to the project's rewards file; one that is there is kept beside it."""
+        path = self.project / path
+        target = self.project / RewardsAnswer().file
+        try:
+            if target.exists() and path.samefile(target):
+                return None
+            content = path.read_bytes()
+            aside = self.set_rewards_aside() if target.exists() else None
+            if aside is None:
+                atomic.write(target, content)
+        except OSError as error:
+            return Problem(str(path), f"It cannot be read: {error.strerror or error}.", "Check its name.")
+        return aside
+
+    def set_rewards_aside(self) -> Problem | None:
+        """Rename the project's rewards file to a name that is free."""
+        target = self.project / RewardsAnswer().file
+        names = (target.with_suffix(f".old{number}.py" if number else ".old.py") for number in range(1000))
+        try:
+            target.rename(next(name for name in names if not name.exists()))
+        except OSError as error:
+            return Problem(str(target), f"It cannot be renamed: {error.strerror or error}.", "Check the folder.")
+        return None
+
+    def _write(self, draft: Draft, rendered: Mapping[str, str], approved: Collection[str] = ()) -> Draft | Problem:
+        from grpo_tui.plan import files
+
+        found = files.changes(self.project, draft, rendered)
+        return found if isinstance(found, Problem) else files.write(self.project, draft, found, approved)
 
     # Keeping
 

@@ -1,0 +1,227 @@
+"""What the model is paid for: functions, their weights and their code."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from grpo_tui.draft import Draft, RewardItem
+from grpo_tui.inert import inert, one_line
+from grpo_tui.problem import Problem
+
+from .dialogs import Choose, Show, Type
+from .drawn import GLYPHS, Block, Choice, Column, Draw, Rows
+from .line import wrap
+from .step import Say, Step, Trouble
+from .widgets.panel import head
+
+if TYPE_CHECKING:
+    from grpo_tui.session import Offer
+
+
+class RewardsStep(Step):
+    """Three to five functions and their weights."""
+
+    NAME = "rewards"
+    QUESTION = "What is the model paid for?"
+    WHY = "Each function gives every completion a number. The weighted sum is all that the model learns from."
+    HELP = (
+        "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code. "
+        "Correctness should outweigh all the rest together. A weight of 0 only logs the function."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "code", "code"),
+        Binding("plus,equals_sign,right", "scale(2.0)", "double weight", key_display="+", show=False),
+        Binding("minus,left", "scale(0.5)", "halve weight", key_display="-", show=False),
+        Binding("w", "weight", "weight"),
+        Binding("f", "file", "own file"),
+        Binding("p", "propose", "propose anew", show=False),
+    ]
+
+    offers: "tuple[Offer, ...]" = ()
+    problems: "tuple[Problem, ...]" = ()
+    from_file = False
+
+    def body(self) -> ComposeResult:
+        yield Rows(
+            "Functions", Column("use", 3), Column("name", 18), Column("weight", 8, right=True),
+            Column("pays for", rank=1), empty="No function yet.", id="functions",
+        )  # fmt: skip
+        yield Block(self._detail, id="detail")
+        yield Block(self._problems, id="problems")
+
+    def find(self, say: Say) -> object:
+        say("Reading the reward functions…")
+        return self.session.offers(self.draft)
+
+    def found(self, result: object) -> None:
+        self.offers, self.from_file = result  # type: ignore[misc]  # the pair that `find` made
+        names = {offer.name for offer in self.offers}
+        items = tuple(item for item in self.draft.rewards.items if item.name in names)
+        if not items:
+            items = tuple(RewardItem(name=offer.name, weight=offer.weight) for offer in self.offers if offer.proposed)
+        if items != self.draft.rewards.items:
+            self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=items)))
+        self._check()
+
+    def _check(self) -> None:
+        self.problems = tuple(self.session.reward_problems(self.draft, self.offers))
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Name to weight, of the functions that are taken."""
+        return {item.name: item.weight for item in self.draft.rewards.items}
+
+    def refresh_body(self) -> None:
+        text = self.palette.text
+        weights = self.weights
+        cells = []
+        for offer in self.offers:
+            weight = weights.get(offer.name)
+            role = "muted" if not weight else "text"
+            cells.append((
+                text(("✓", "ok bold")) if weight is not None else text(("·", "muted")),
+                text((one_line(offer.name, 40), role)),
+                text((f"{offer.weight if weight is None else weight:g}", f"{role} bold" if weight else "muted")),
+                text((one_line(offer.pays, 200), role)),
+            ))  # fmt: skip
+        total = sum(weights.values())
+        where = self.draft.rewards.file if self.from_file else "proposed from the data"
+        reading = f"{len(weights)} of {len(self.offers)} · highest sum {total:g} · {where}" if self.offers else ""
+        self.query_one(Rows).show(cells, reading)
+        self.query_one("#detail", Block).redraw()
+        self.query_one("#problems", Block).redraw()
+
+    def _detail(self, width: int) -> Sequence[Text]:
+        if not self.offers:
+            return []
+        offer = self.offers[self.query_one(Rows).cursor]
+        rows = [head(self.palette, width, one_line(offer.name, 40), reading=self.palette.text((offer.origin, "muted")))]
+        for words in (offer.why, offer.pays):
+            if words:
+                rows += wrap(self.palette, one_line(words, 300), width, "text", " ")
+        for warning in offer.warnings:
+            rows += wrap(self.palette, one_line(warning, 400), width, "text", self.palette.text((" ! ", "warn bold")))
+        return rows
+
+    def _problems(self, width: int) -> Sequence[Text]:
+        if not self.problems:
+            return []
+        rows = [head(self.palette, width, "To mend", reading=self.palette.text((str(len(self.problems)), "warn")))]
+        for problem in self.problems:
+            sign = self.palette.text((f" {GLYPHS['fail']} ", "fail bold"))
+            rows += wrap(self.palette, one_line(str(problem), 500), width, "text", sign)
+        return rows
+
+    def on_rows_moved(self) -> None:
+        """Show the function under the cursor."""
+        self.query_one("#detail", Block).redraw()
+
+    @on(Rows.Picked)
+    def picked(self, event: Rows.Picked) -> None:
+        """Take this function, or leave it."""
+        offer = self.offers[event.index]
+        weights = self.weights
+        if offer.name in weights:
+            del weights[offer.name]
+        else:
+            weights[offer.name] = offer.weight
+        self._take(weights)
+
+    def _take(self, weights: dict[str, float]) -> None:
+        items = tuple(RewardItem(name=offer.name, weight=weights[offer.name])
+                      for offer in self.offers if offer.name in weights)  # fmt: skip
+        self.draft = replace(self.draft, rewards=replace(self.draft.rewards, items=items))
+        self._check()
+        self.answer(self.draft)
+
+    def _here(self) -> "Offer | None":
+        return self.offers[self.query_one(Rows).cursor] if self.offers else None
+
+    def action_scale(self, factor: float) -> None:
+        """Another weight, exact in binary."""
+        offer = self._here()
+        if offer is not None and offer.name in self.weights:
+            self._take({**self.weights, offer.name: self.weights[offer.name] * factor or factor / 2})
+
+    def action_weight(self) -> None:
+        """Type the weight."""
+        offer = self._here()
+        if offer is None:
+            return
+
+        def typed(value: str | None) -> None:
+            if value is None:
+                return
+            try:
+                weight = float(value.replace(",", "."))
+            except ValueError:
+                self.notify(f"{value} is not a number.", severity="warning", markup=False)
+                return
+            self._take({**self.weights, offer.name: weight})
+
+        about = "How much it counts. 0: it is logged, not paid. Numbers such as 1, 0.25, 0.125 add up exactly."
+        self.app.push_screen(Type(f"Weight of {offer.name}", f"{self.weights.get(offer.name, offer.weight):g}", about), typed)
+
+    def action_code(self) -> None:
+        """Show the code of the function under the cursor."""
+        offer = self._here()
+        if offer is not None:
+            self.app.push_screen(Show(f"{offer.name} · {offer.origin}", self._code_of(offer.code)))
+
+    def _code_of(self, code: str) -> Draw:
+        lines = inert(code).splitlines()
+        digits = len(str(len(lines)))
+        return lambda width: [self.palette.text((f"{k:>{digits}}  ", "faint"), (line.expandtabs(4), "text"))
+                              for k, line in enumerate(lines, 1)]  # fmt: skip
+
+    def action_file(self) -> None:
+        """Take functions from a file of one's own."""
+
+        def typed(name: str | None) -> None:
+            if not name:
+                return
+            problem = self.session.take_rewards_file(Path(name).expanduser())
+            if problem is not None:
+                self.notify(str(problem), severity="error", timeout=10, markup=False)
+                return
+            self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=())), look=True)
+
+        about = "A Python file with functions like `def correct(completions, answer, **kwargs): ...`, one number per " \
+                "completion. It is copied to rewards.py; nothing in it is run yet."  # fmt: skip
+        self.app.push_screen(Type("Own rewards", "", about, paths=self.session.project), typed)
+
+    def action_propose(self) -> None:
+        """Propose from the data again, where rewards.py is ours to replace."""
+        choices = (Choice("keep", "keep rewards.py"), Choice("move", "propose anew", "rewards.py is kept as rewards.old.py"))
+
+        def answered(value: str | None) -> None:
+            if value == "move":
+                problem = self.session.set_rewards_aside()
+                if problem is not None:
+                    self.notify(str(problem), severity="error", markup=False)
+                    return
+                self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=())), look=True)
+
+        if self.from_file:
+            self.app.push_screen(Choose("Propose from the data?", choices, "keep"), answered)
+
+    def missing(self) -> Trouble | None:
+        if not self.draft.rewards.items:
+            return Trouble("No function is taken.", "space", "take one")
+        if not any(self.weights.values()):
+            return Trouble("All weights are 0: nothing would be learned.", "w", "type a weight")
+        if self.problems:
+            return Trouble(f"{one_line(self.problems[0].what, 160)}", "f", "another file; r reads it again")
+        return None
+
+    def onward(self) -> str:
+        return super().onward() if self.from_file else "write rewards.py, go on"
+
+    def commit(self) -> Draft | Problem | list[Problem]:
+        return self.session.write_rewards(self.settle(), self.offers) if not self.from_file else self.settle()
