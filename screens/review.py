@@ -1,0 +1,119 @@
+"""What will be written, with the differences, and whether everything holds together."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from grpo_tui.draft import Draft
+from grpo_tui.inert import inert, one_line
+from grpo_tui.problem import Problem
+
+from .dialogs import Show
+from .drawn import GLYPHS, Block, Column, Rows
+from .line import wrap
+from .step import Say, Step, Trouble
+from .widgets.panel import head
+
+if TYPE_CHECKING:
+    from grpo_tui.session import Outlook
+
+
+class ReviewStep(Step):
+    """The files, and the check list."""
+
+    NAME = "review"
+    QUESTION = "Is this what shall be written?"
+    WHY = "The files are yours: readable, editable, and enough to train without this program. Nothing runs yet."
+    HELP = (
+        "Space shows a file, or how it would change. A file that you have edited is kept as it is unless you choose o; the "
+        "old one then stays beside it as a backup. Values you edited in config.toml are taken over as yours."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "overwrite", "keep mine / replace")]
+
+    outlook: "Outlook | None" = None
+    replaced: "frozenset[str]" = frozenset()
+    """Files edited by the user that shall be replaced all the same."""
+
+    def body(self) -> ComposeResult:
+        yield Rows(
+            "Files", Column("name", 20), Column("state", 34), Column("lines", 14, right=True),
+            empty="Everything on the disk is as it shall be.", id="files",
+        )  # fmt: skip
+        yield Block(self._list, id="list")
+
+    def find(self, say: Say) -> object:
+        return self.session.outlook(self.draft, say)
+
+    def found(self, result: object) -> None:
+        self.outlook = result  # type: ignore[assignment]  # what `find` made
+        if self.outlook is not None and self.outlook.draft != self.draft:
+            self.answer(self.outlook.draft)
+
+    def refresh_body(self) -> None:
+        text = self.palette.text
+        cells = []
+        for change in self.outlook.changes if self.outlook else ():
+            if change.old is None:
+                state, role, lines = "new", "text", f"+{change.new.count(chr(10))}"
+            else:
+                added = sum(row.startswith("+") and not row.startswith("+++") for row in change.diff.splitlines())
+                gone = sum(row.startswith("-") and not row.startswith("---") for row in change.diff.splitlines())
+                lines = f"+{added} −{gone}"
+                state, role = "changes", "text"
+                if change.edited_by_user:
+                    kept = change.name not in self.replaced
+                    state, role = ("! edited by you: kept" if kept else "! edited by you: replaced"), "warn"
+            cells.append((text((change.name, "text bold")), text((state, role)), text((lines, "muted"))))
+        self.query_one(Rows).show(cells, f"in {self.session.project.resolve().name}")
+        self.query_one("#list", Block).redraw()
+
+    def _list(self, width: int) -> Sequence[Text]:
+        if (outlook := self.outlook) is None:
+            return []
+        text = self.palette.text
+        bad = sum(level != "ok" for level, _ in outlook.checks)
+        rows = [head(self.palette, width, "Check list", reading=text((f"{bad} to know" if bad else "all fine", "warn" if bad else "muted")))]
+        for level, words in outlook.checks:
+            role = "muted" if level == "ok" else "text"
+            rows += wrap(self.palette, one_line(words, 400), width, role, text((f" {GLYPHS[level]} ", f"{level} bold")))
+        return rows
+
+    @on(Rows.Picked)
+    def picked(self, event: Rows.Picked) -> None:
+        """Show the file, or its difference."""
+        if self.outlook is None:
+            return
+        change = self.outlook.changes[event.index]
+        shown = inert(change.diff if change.old is not None else change.new).splitlines()
+        roles = {"+": "ok", "-": "fail", "@": "accent"} if change.old is not None else {}
+        self.app.push_screen(Show(
+            change.name,
+            lambda width: [self.palette.text((row.expandtabs(4) or " ", roles.get(row[:1], "text"))) for row in shown],
+        ))  # fmt: skip
+
+    def action_overwrite(self) -> None:
+        """Keep the user's own version of the file under the cursor, or replace it."""
+        if self.outlook is None or not self.outlook.changes:
+            return
+        change = self.outlook.changes[self.query_one(Rows).cursor]
+        if change.edited_by_user:
+            self.replaced = self.replaced ^ {change.name}
+            self.refresh_body()
+            self.refresh_frame()
+
+    def missing(self) -> Trouble | None:
+        if self.outlook is None:
+            return Trouble("The files have not been prepared.", "r", "look again")
+        failed = [words for level, words in self.outlook.checks if level == "fail"]
+        return Trouble(one_line(failed[0], 200), "esc", "back") if failed else None
+
+    def onward(self) -> str:
+        return "write them, go on" if self.outlook and self.outlook.changes else super().onward()
+
+    def commit(self) -> Draft | Problem | list[Problem]:
+        assert self.outlook is not None, "enter leads here only when nothing is missing"
+        return self.session.write_files(self.settle(), self.outlook, self.replaced)

@@ -1,0 +1,194 @@
+"""Every value of the configuration, with its reason; memory or speed; single values by hand."""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from grpo_tui.hardware.machine import format_gib
+from grpo_tui.inert import one_line
+
+from .dialogs import Type
+from .drawn import Block, Choice, Column, Field, Fields, Rows
+from .line import wrap
+from .step import Say, Step, Trouble
+from .widgets.gauge import gauge
+from .widgets.panel import head
+
+if TYPE_CHECKING:
+    from grpo_tui.plan.plan import Plan, Setting
+
+AIMS = (
+    Choice("memory", "memory", "leave room on the card"),
+    Choice("speed", "speed", "the largest batch that fits"),
+)
+
+
+class SettingsStep(Step):
+    """The plan, value by value."""
+
+    NAME = "settings"
+    QUESTION = "How shall it train?"
+    WHY = "Every value has a reason and a source. Each can be set by hand; the rest adapts, and all is checked again."
+    HELP = (
+        "Space changes the value under the cursor, u gives it back to the tuning. Checked means: the installed GRPOConfig "
+        "was really constructed with these values, for the planned machine."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "add", "another key"),
+        Binding("u", "undo", "undo"),
+    ]
+
+    plan: "Plan | None" = None
+
+    def body(self) -> ComposeResult:
+        yield Fields("Aim", value_width=24, label_width=14, id="aim")
+        yield Block(self._memory, id="memory")
+        yield Rows(
+            "Values", Column("key", 34), Column("value", 18, right=True), Column("source", 15, rank=2), Column("why", rank=1),
+            empty="The values appear when model and data have been read.", id="values",
+        )  # fmt: skip
+        yield Block(self._detail, id="detail")
+
+    def find(self, say: Say) -> object:
+        return self.session.checked_plan(self.draft, say)
+
+    def found(self, result: object) -> None:
+        self.plan = result  # type: ignore[assignment]  # a Plan: problems never come here
+
+    def refresh_body(self) -> None:
+        text, settings = self.palette.text, self.draft.settings
+        label = next(choice.label for choice in AIMS if choice.value == settings.prefer)
+        batch = self.plan.batch.words() if self.plan else ""
+        fields = [
+            Field(key="prefer", label="Prefer", value=label, current=settings.prefer, choices=AIMS, note=batch),
+            Field(key="notify_command", label="When it ends", value=settings.notify_command, note="a command to run; may be empty",
+                  hint="A shell command; it gets GRPO_TUI_RUN and GRPO_TUI_EXIT."),
+        ]  # fmt: skip
+        self.query_one("#aim", Fields).show(fields)
+        values = self.query_one("#values", Rows)
+        values.most = max(6, self.query_one("#body").size.height - (16 if self.size.height >= 30 else 11))
+        cells = []
+        for setting in self.plan.settings if self.plan else ():
+            mine = setting.key in settings.overrides
+            cells.append((
+                text((one_line(setting.key, 60), "text bold" if mine else "text")),
+                text((one_line(spell(setting.value), 60), "text bold")),
+                text((setting.source, "text" if mine else "muted")),
+                text((one_line(setting.why, 200), "muted")),
+            ))  # fmt: skip
+        checked = "checked with the installed GRPOConfig" if self.plan and not self.failed else ""
+        values.show(cells, f"{len(cells)} · {checked}" if cells else "")
+        for block in self.query(Block):
+            block.redraw()
+
+    def _memory(self, width: int) -> Sequence[Text]:
+        if self.plan is None or self.plan.memory is None:
+            return []
+        text, plan, memory = self.palette.text, self.plan, self.plan.memory
+        room = plan.available_bytes
+        reading = text((f"{plan.method}, {format_gib(room)} free a device" if room else plan.method, "muted"))
+        rows = [head(self.palette, width, f"{memory.place} memory, predicted", reading=reading)]
+        scale = room or memory.peak_bytes
+        for phase, needed in memory.phases.items():
+            parts = sorted(memory.parts_by_phase[phase], key=lambda part: -part.bytes)
+            largest = ", ".join(f"{part.name} {format_gib(part.bytes)}" for part in parts[:2])
+            over = bool(room) and needed > room
+            rows.append(text(
+                (f" {phase:<9}", "text"), gauge(self.palette, max(8, width // 3), needed / scale, "warn" if over else "accent"),
+                (f" {format_gib(needed):>9}", "text bold"), (f"  {largest}", "muted"),
+            ))  # fmt: skip
+        low, high = memory.interval
+        peak = f" peak {format_gib(low)[:-4]}–{format_gib(high)}" + ("; an estimate" if memory.estimate else "")
+        rows.append(text((peak, "muted")))
+        return rows
+
+    def _detail(self, width: int) -> Sequence[Text]:
+        setting = self._here()
+        if setting is None:
+            return []
+        rows = [head(self.palette, width, one_line(setting.key, 50), reading=self.palette.text((setting.source, "muted")))]
+        rows += wrap(self.palette, one_line(setting.what, 300), width, "text", " ")
+        rows += wrap(self.palette, one_line(setting.why, 400), width, "muted", " ")
+        for note in self.plan.notes if self.plan else ():
+            rows += wrap(self.palette, one_line(note, 300), width, "text", self.palette.text((" ! ", "warn bold")))
+        return rows
+
+    def on_rows_moved(self) -> None:
+        """Show the value under the cursor."""
+        self.query_one("#detail", Block).redraw()
+
+    def _here(self) -> "Setting | None":
+        if self.plan is None or not self.plan.settings:
+            return None
+        return self.plan.settings[min(self.query_one("#values", Rows).cursor, len(self.plan.settings) - 1)]
+
+    @on(Fields.Changed)
+    def changed(self, event: Fields.Changed) -> None:
+        """Another aim, or the command for the end."""
+        settings = replace(self.draft.settings, **{event.key: event.value})
+        self.answer(replace(self.draft, settings=settings), look=event.key == "prefer")
+
+    @on(Rows.Picked)
+    def picked(self) -> None:
+        """Set the value under the cursor by hand."""
+        setting = self._here()
+        if setting is not None:
+            self._ask(setting.key, spell(setting.value), setting.what)
+
+    def action_add(self) -> None:
+        """Set a key that the plan does not set."""
+
+        def named(key: str | None) -> None:
+            if key:
+                self._ask(key if "." in key else f"grpo.{key}", "", "")
+
+        self.app.push_screen(Type("Another key", "", "A field of GRPOConfig, or lora.… for one of LoraConfig."), named)
+
+    def _ask(self, key: str, value: str, what: str) -> None:
+        def typed(answer: str | None) -> None:
+            if answer is not None:
+                self._override({**self.draft.settings.overrides, key: parse(answer)})
+
+        about = f"{one_line(what, 200)} A number, true or false, or text; empty: none.".strip()
+        self.app.push_screen(Type(key, value, about), typed)
+
+    def action_undo(self) -> None:
+        """Let the tuning choose the value under the cursor again."""
+        setting = self._here()
+        overrides = dict(self.draft.settings.overrides)
+        key = setting.key if setting and setting.key in overrides else next(reversed(overrides), None)
+        if key is not None:
+            del overrides[key]
+            self._override(overrides)
+
+    def _override(self, overrides: dict[str, object]) -> None:
+        self.answer(replace(self.draft, settings=replace(self.draft.settings, overrides=overrides)), look=True)
+
+    def missing(self) -> Trouble | None:
+        return None if self.plan is not None else Trouble("There is no plan yet.", "r", "look again")
+
+
+def spell(value: object) -> str:
+    """A value as `config.toml` would have it, more or less."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else str(value)
+
+
+def parse(text: str) -> object:
+    """What a typed value means: a number, true or false, a list, or the text itself."""
+    known = {"true": True, "false": False, "none": None, "": None}
+    if text.lower() in known:
+        return known[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
