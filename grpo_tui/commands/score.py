@@ -79,8 +79,8 @@ def as_json(table: Any) -> dict[str, Any]:
     }
 
 
-def read_completions(path: Path) -> tuple[tuple[str, ...], tuple[Any, ...], dict[str, list[Any]]] | Problem:
-    """Completions, their prompts (empty: none given) and the other columns of a JSON lines file."""
+def read_completions(path: Path) -> list[dict[str, Any]] | Problem:
+    """The lines of a completions file; each has `completion`, and what else the line gave."""
     try:
         lines = path.read_bytes().decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -99,12 +99,9 @@ def read_completions(path: Path) -> tuple[tuple[str, ...], tuple[Any, ...], dict
         if not isinstance(row, dict) or not isinstance(row.get("completion"), str):
             return Problem(f"{path}:{number}", "The line has no completion text.", 'Write {"completion": "text"}.')
         rows.append(row)
-    columns = sorted({name for row in rows for name in row} - {"completion", "prompt"})
-    prompts = tuple(row["prompt"] for row in rows if "prompt" in row)
-    if prompts and len(prompts) != len(rows):
+    if len({"prompt" in row for row in rows}) > 1:
         return Problem(str(path), "Some lines have a prompt and some have none.", "Give each line its prompt, or none.")
-    texts = tuple(row["completion"] for row in rows)
-    return texts, prompts, {name: [row.get(name) for row in rows] for name in columns}
+    return rows
 
 
 def _request(args: argparse.Namespace) -> Any:
@@ -117,24 +114,22 @@ def _request(args: argparse.Namespace) -> Any:
     read = read_completions(args.completions)
     if isinstance(read, Problem):
         return read
-    texts, prompts, columns = read
     weights = _weights(args.weights)
     if isinstance(weights, Problem):
         return weights
     row = _row(args) if args.data else {}
     if isinstance(row, Problem):
         return row
-    given = {name: [value] * len(texts) for name, value in row.items() if name != "prompt"}
-    if "prompt" in row and not prompts:
-        prompts = (row["prompt"],) * len(texts)
+    rows = [{**row, **given} for given in read]
+    columns = sorted({name for each in rows for name in each} - {"completion", "prompt"})
     names = [name.strip() for name in args.names.split(",") if name.strip()]
     return ScoreRequest(
         path=args.rewards,
         names=tuple(names or dict.fromkeys(function.name for function in functions)),
         weights=weights,
-        completions=texts,
-        prompts=prompts,
-        columns={**given, **columns},
+        completions=tuple(each["completion"] for each in rows),
+        prompts=tuple(each["prompt"] for each in rows if "prompt" in each),
+        columns={name: [each.get(name) for each in rows] for name in columns},
         answer_column=args.answer or "answer",
         group_size=args.group,
         tokenizer=args.tokenizer,
@@ -159,7 +154,7 @@ def _row(args: argparse.Namespace) -> Mapping[str, Any] | Problem:
     try:
         row = source.row(args.row - 1) if args.row > 0 else None
     except UnreadableError as error:
-        return Problem(args.data, f"Row {args.row} cannot be read: {error}.", "Choose another row with --row.")
+        return error.problem
     if row is None:
         return Problem(args.data, f"It has no row {args.row}.", "Choose a row with --row; the first is 1.")
     if args.answer and args.answer not in row:

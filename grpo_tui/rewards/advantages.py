@@ -54,7 +54,8 @@ def advantages(
         raise ValueError(f"unknown scale {scale!r} or aggregation {aggregation!r}")
     if aggregation == "normalize_then_sum":
         sums = weighted_sums(_normalised_columns(rewards, group_size), weights)
-        sums = [None if unscored(row) else total for row, total in zip(rewards, sums, strict=True)]
+        # A reward that is alone in its group has no deviation: its term is nothing, and the sum 0 unless unscorable.
+        sums = [None if unscored(row) else total or 0.0 for row, total in zip(rewards, sums, strict=True)]
         return [_finite(value) for value in _normalised(sums, sums)]
     sums = weighted_sums(rewards, weights)
     result: list[float] = []

@@ -141,7 +141,7 @@ def _judge(values: list[Reward], notes: list[str]) -> Reading:
         )
     blocking = bool(faults)
     count = sum(value is not None and math.isnan(value) for value in values)
-    if count:
+    if count and count < len(values):
         faults.append(
             Fault(
                 what=f"It returned NaN for {count} of {len(values)} completions; training skips it there.",
