@@ -32,7 +32,8 @@ VERSION = 1
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each older version, the function that turns its content into that of the next one."""
 
-_HEADER = "# The answers given to grpo-tui, kept by the program. What you may edit is config.toml.\n\n"
+_FIRST_LINE = "# The answers given to grpo-tui, kept by the program. What you may edit is config.toml."
+_LAST_LINE = "# End of the answers. A file that begins as above and lacks this line was cut off."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +140,8 @@ def restore_backup(project: Path) -> Loaded | Problem:
 def render(draft: Draft) -> str:
     """`draft` as the text of the state file. Values that TOML cannot hold are converted, None is left out."""
     table = {name: getattr(draft, name) for name in _FIELDS}
-    return _HEADER + tomli_w.dumps({"version": VERSION, **_merge(to_toml(table), to_toml(draft.unknown))})
+    answers = tomli_w.dumps({"version": VERSION, **_merge(to_toml(table), to_toml(draft.unknown))})
+    return f"{_FIRST_LINE}\n\n{answers}\n{_LAST_LINE}\n"
 
 
 def to_toml(value: Any) -> Any:
@@ -227,6 +229,9 @@ def _read(path: Path) -> _Content | Problem | None:
         return _invalid(path, raw.decode("utf-8-sig"), error)
     except (ValueError, RecursionError) as error:  # numbers of 5000 digits, tables a thousand deep
         return _broken(path, f"The file cannot be read: {one_line(str(error), 100)}.")
+    text = raw.decode("utf-8-sig")
+    if text.startswith(_FIRST_LINE) and _LAST_LINE not in text:  # cut between two keys it is still valid TOML
+        return _broken(path, "The file ends before its last line; it was cut off.", _last_line(text))
     version = table.get("version", VERSION)
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         words = f"version must be a whole number from 1, but is {_spelt(version)}."
@@ -298,8 +303,12 @@ def _draft(table: Mapping[str, Any], faults: list[_Fault]) -> Draft:
     return dataclasses.replace(draft, unknown=unknown)
 
 
+_UNFIT = object()
+"""Stands for a value that does not fit its place and is therefore left to its default."""
+
+
 def _value(hint: Any, value: Any, key: _Key, faults: list[_Fault]) -> tuple[Any, Any]:
-    """`value` as the type `hint` has it, and what in it is unknown; what does not fit is added to `faults`."""
+    """`value` as the type `hint` has it, and what in it is unknown; `_UNFIT` and a fault where it does not fit."""
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, value, key, faults)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -313,44 +322,47 @@ def _value(hint: Any, value: Any, key: _Key, faults: list[_Fault]) -> tuple[Any,
         return float(value), None
     if type(value) is not hint:
         faults.append(_Fault(key, _SCALAR_WORDS[hint], _spelt(value)))
+        return _UNFIT, None
     return value, None
 
 
 def _dataclass(kind: Any, table: Any, key: _Key, faults: list[_Fault]) -> tuple[Any, dict[str, Any]]:
     if not isinstance(table, Mapping):
         faults.append(_Fault(key, "a table", _spelt(table)))
-        return None, {}
+        return _UNFIT, {}
     hints = _hints(kind)
     unknown = {name: value for name, value in table.items() if name not in hints}
     values = {}
     for name, hint in hints.items():
         if name in table:
-            before = len(faults)
             value, extra = _value(hint, table[name], (*key, name), faults)
-            if len(faults) == before:
+            if value is not _UNFIT:
                 values[name] = value
             if extra:
                 unknown[name] = extra
     missing = [field.name for field in dataclasses.fields(kind) if _is_required(field) and field.name not in values]
     faults.extend(_Fault((*key, name), "there", "missing") for name in missing if name not in table)
-    return (None if missing else kind(**values)), unknown
+    return (_UNFIT if missing else kind(**values)), unknown
 
 
-def _items(hint: Any, value: Any, key: _Key, faults: list[_Fault]) -> tuple[tuple[Any, ...], list[Any]]:
+def _items(hint: Any, value: Any, key: _Key, faults: list[_Fault]) -> tuple[Any, list[Any]]:
     if not isinstance(value, list):
         faults.append(_Fault(key, "a list", _spelt(value)))
-        return (), []
+        return _UNFIT, []
     read = [_value(hint, item, (*key, index), faults) for index, item in enumerate(value)]
-    return tuple(item for item, _ in read), [item for item, (_, unknown) in zip(value, read, strict=True) if unknown]
+    return (
+        tuple(item for item, _ in read if item is not _UNFIT),
+        [item for item, (_, unknown) in zip(value, read, strict=True) if unknown],
+    )
 
 
-def _mapping(hint: Any, value: Any, key: _Key, faults: list[_Fault]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _mapping(hint: Any, value: Any, key: _Key, faults: list[_Fault]) -> tuple[Any, dict[str, Any]]:
     if not isinstance(value, Mapping):
         faults.append(_Fault(key, "a table", _spelt(value)))
-        return {}, {}
+        return _UNFIT, {}
     read = {name: _value(hint, item, (*key, name), faults) for name, item in value.items()}
     return (
-        {name: item for name, (item, _) in read.items()},
+        {name: item for name, (item, _) in read.items() if item is not _UNFIT},
         {name: unknown for name, (_, unknown) in read.items() if unknown},
     )
 
@@ -389,10 +401,14 @@ def _invalid(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Problem:
     if found := re.match(r"line (\d+)", place):
         line, end = int(found[1]), ""
     else:  # "at end of document"
-        line, end = text.rstrip("\n").count("\n") + 1, " The file may have been cut off there."
+        line, end = _last_line(text), " The file may have been cut off there."
     if "Cannot overwrite" in words or words.startswith("Cannot declare"):
         return _broken(path, "The same key or table is given twice.", line)
     return _broken(path, f"It is not valid TOML: {one_line(words, 100)}.{end}", line)
+
+
+def _last_line(text: str) -> int:
+    return text.rstrip("\n").count("\n") + 1
 
 
 def _line_of(raw: bytes, key: _Key) -> int | None:
