@@ -1,0 +1,133 @@
+"""`grpo-tui score`, as people and scripts call it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_tui.__main__ import main
+
+REWARDS = """\
+def correct(completions, answer, **kwargs):
+    return [1.0 if right in text else 0.0 for text, right in zip(completions, answer)]
+
+
+def brief(completions, **kwargs):
+    return [1.0 / len(text) for text in completions]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "samples.jsonl").write_text('"it is 42"\n\n{"completion": "no"}\n')
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "6*7?", "answer": "42"}\n{"prompt": "?", "answer": "no"}\n')
+    return tmp_path
+
+
+def score(*arguments: str) -> int:
+    return main(["score", "rewards.py", "--completions", "samples.jsonl", *arguments])
+
+
+def test_json_has_the_table_and_nothing_else_is_printed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert score("--data", "rows.jsonl", "--weights", "1,0.25", "--yes", "--json") == 0
+    said = capsys.readouterr()
+    answer = json.loads(said.out)
+    assert said.out.count("\n") == 1
+    assert answer["names"] == ["correct", "brief"]
+    assert answer["rewards"] == [[1.0, 0.125], [0.0, 0.5]]
+    assert answer["weighted"] == [1.03125, 0.125]
+    assert answer["advantages"][0] == -answer["advantages"][1] > 0
+    assert answer["problems"] == {}
+    assert answer["blocking"] == []
+    assert set(answer["seconds_per_call"]) == {"correct", "brief"}
+
+
+def test_people_get_a_table_with_what_is_wrong_below(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "rewards.py").write_text(REWARDS + "\ndef broken(completions, **kwargs):\n    return {0: 1.0, 1: 0.0}\n")
+    assert score("--data", "rows.jsonl", "--row", "2", "--yes") == 2
+    out = capsys.readouterr().out
+    header, first, second, *rest = out.splitlines()
+    assert header.split() == ["#", "correct", "brief", "broken", "weighted", "advantage", "completion"]
+    assert first.split()[:4] == ["1", "0", "0.125", "–"]
+    assert second.split()[:4] == ["2", "1", "0.5", "–"]
+    assert any("*keys* would become the rewards" in line for line in rest)
+
+
+def test_columns_beside_a_completion_win_over_those_of_the_data(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"completion": "it is 5", "answer": "5"}, {"completion": "it is 42"}]
+    (project / "samples.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert score("--data", "rows.jsonl", "--names", "correct", "--yes", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["rewards"] == [[1.0], [1.0]]
+
+
+def test_chat_prompts_make_chat_completions(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "rewards.py").write_text(
+        "def f(completions, **kwargs): return [float(len(c[0]['content'])) for c in completions]"
+    )
+    (project / "rows.jsonl").write_text(json.dumps({"prompt": [{"role": "user", "content": "?"}]}))
+    assert score("--data", "rows.jsonl", "--yes", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["rewards"] == [[8.0], [2.0]]
+
+
+def test_infinite_rewards_are_text_in_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "rewards.py").write_text("def f(completions, **kwargs): return [float('inf'), 0.0]")
+    assert score("--yes", "--json") == 2
+    answer = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert answer["rewards"] == [["inf"], [0.0]]
+
+
+def test_terminal_escapes_in_completions_are_shown_inert(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "samples.jsonl").write_text(json.dumps("\x1b[2Jgone\x07") + '\n"b"\n')
+    score("--names", "brief", "--yes")
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_nothing_runs_without_a_yes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "rewards.py").write_text("open('ran', 'w')\ndef f(completions, **kwargs): return [1.0, 0.0]")
+    assert score("--json") == 2
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert "--yes" in problem["remedy"]
+    assert not (project / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "samples", "where", "what"),
+    [
+        ((), "nonsense", "samples.jsonl:1", "not JSON"),
+        ((), '"a"\n{"text": "b"}', "samples.jsonl:2", "no completion"),
+        ((), '{"completion": "a", "prompt": "?"}\n"b"', "samples.jsonl", "Some lines have a prompt"),
+        ((), "", "completions", "There are 0 completions"),
+        ((), '"one"', "completions", "There are 1 completions"),
+        (("--weights", "much"), '"a"\n"b"', "--weights", "not numbers"),
+        (("--names", "corect"), '"a"\n"b"', "rewards.py", "no reward function `corect`"),
+        (("--data", "rows.jsonl", "--row", "3"), '"a"\n"b"', "rows.jsonl", "no row 3"),
+        (("--data", "rows.jsonl", "--row", "0"), '"a"\n"b"', "rows.jsonl", "no row 0"),
+        (("--data", "rows.jsonl", "--answer", "gold"), '"a"\n"b"', "rows.jsonl", "no column `gold`"),
+        (("--data", "missing.jsonl"), '"a"\n"b"', "missing.jsonl", ""),
+    ],
+)
+def test_bad_input_is_met_with_a_sentence_that_names_the_place(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    samples: str,
+    where: str,
+    what: str,
+) -> None:
+    (project / "samples.jsonl").write_text(samples)
+    assert score(*arguments, "--yes", "--json") == 2
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert problem["where"].endswith(where)
+    assert what in problem["what"]
+
+
+def test_a_rewards_file_that_is_not_python_is_named_with_its_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "rewards.py").write_text("\ndef f(:")
+    assert score("--yes") == 2
+    assert "rewards.py:2" in capsys.readouterr().err
