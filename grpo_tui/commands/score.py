@@ -34,7 +34,7 @@ def add(subparsers: Any) -> None:
         "--answer", default="", metavar="C", help="column of the right answer (default: answer, if there)"
     )
     parser.add_argument("--group", type=int, default=0, metavar="G", help="completions per prompt (default: all)")
-    parser.add_argument("--tokenizer", default="", metavar="DIR", help="folder with the model's tokenizer.json")
+    parser.add_argument("--tokenizer", default="", metavar="M", help="model folder, or hub id in the cache")
     parser.add_argument("--timeout", type=float, default=5.0, metavar="S", help="seconds per call (default: 5)")
     parser.add_argument("--yes", action="store_true", help="run this code on this data without asking")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

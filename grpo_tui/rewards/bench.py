@@ -68,7 +68,7 @@ class ScoreRequest:
     scale: str = "group"
     aggregation: str = "sum_then_normalize"
     tokenizer: str = ""
-    """Local folder of the tokenizer that makes `completion_ids`; empty: words stand in for tokens."""
+    """Model folder, or hub id in the cache, whose tokenizer makes `completion_ids`; else words stand in for tokens."""
 
     timeout: float = TIMEOUT
 
@@ -183,6 +183,8 @@ def _check_request(request: ScoreRequest) -> Problem | None:
             f"There are {len(request.weights)} weights for {len(request.names)} functions.",
             "Give one weight per function, in the same order.",
         )
+    if not 0 < request.timeout < math.inf:
+        return Problem("time-out", f"{request.timeout:g} s is no time-out.", "Give a number of seconds above 0.")
     if not request.names:
         return Problem("rewards", "No reward function is chosen.", "Choose at least one.")
     lengths = {"prompts": len(request.prompts) or count} | {name: len(each) for name, each in request.columns.items()}
@@ -228,12 +230,20 @@ class _Bench:
         self.sources = sources
         self.batch = _Batch(request.prompts, request.completions, request.columns)
         self.gold = _gold_batch(request)
+        self.tokens = False  # the worker found the tokenizer
 
     def load(self) -> Problem | None:
         """Have the functions ready in the worker; cheap when they are."""
-        params = {"path": str(self.request.path), "names": list(dict.fromkeys(self.request.names))}
+        params = {
+            "path": str(self.request.path),
+            "names": list(dict.fromkeys(self.request.names)),
+            "tokenizer": self.request.tokenizer,
+        }
         reply = self.worker.call("load", params, timeout=LOAD_TIMEOUT)
-        return reply if isinstance(reply, Problem) else None
+        if isinstance(reply, Problem):
+            return reply
+        self.tokens = reply["tokens"]
+        return None
 
     def where(self, name: str) -> str:
         return self.sources[name].where if name in self.sources else f"{self.request.path.name} {name}"
@@ -280,6 +290,8 @@ class _Bench:
         column.seconds = reply["seconds"]
         column.metrics = dict(reply["metrics"])
         column.notes = list(reply["notes"])
+        if not self.tokens and "completion_ids" in self._parameters(column.name):
+            column.notes.append("Words stood in for tokens here: no tokenizer was at hand.")
         if not reply["rewards"]:
             return
         column.rewards = list(reply["rewards"])
@@ -289,6 +301,9 @@ class _Bench:
         column.problems += self._repeated(column)
         self._score_gold(column)
         column.problems += self._all_the_same(column)
+
+    def _parameters(self, name: str) -> tuple[str, ...]:
+        return self.sources[name].parameters if name in self.sources else ()
 
     def _repeated(self, column: _Column) -> list[Problem]:
         """Call it again with the same: the rewards must be the same."""

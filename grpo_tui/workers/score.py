@@ -1,6 +1,6 @@
 """The child that runs reward functions: one batch at a time, with a time-out, called as TRL's trainer calls them.
 
-`load`  {path, names} -> {}
+`load`  {path, names, tokenizer} -> {tokens: is there a real tokenizer}
 `call`  {path, name, prompts, completions, columns, tokenizer, timeout} -> an outcome
 
 An outcome is `returned` (with rewards, faults, notes, blocking, metrics), `raised` (with problem) or `hung`, and has
@@ -48,8 +48,9 @@ def load(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem
         return Problem(str(path), f"The file cannot be read: {error}.", "Check the path of the rewards file.")
     key = str(path)
     wanted = [name for name in params["names"] if (key, name) not in _loaded]
+    about = {"tokens": bool(_tokenizer(params["tokenizer"]))}
     if _content.get(key) == content and not wanted:
-        return {}
+        return about
     if _content.get(key, content) != content:
         forget(path.parent)
         _loaded.clear()
@@ -58,7 +59,7 @@ def load(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem
         return functions
     _content[key] = content
     _loaded.update({(key, name): function for name, function in zip(params["names"], functions, strict=True)})
-    return {}
+    return about
 
 
 def call(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -125,13 +126,40 @@ _words: dict[str, int] = {}
 
 def _token_ids(text: str, tokenizer: str) -> list[int]:
     """Token ids of a completion; without a tokenizer one per word, equal words sharing one."""
-    if not tokenizer:
-        return [_words.setdefault(word, len(_words)) for word in re.findall(r"\s*\S+", text)]
-    if tokenizer not in _tokenizers:
-        from tokenizers import Tokenizer
+    real = _tokenizer(tokenizer)
+    if real is None:
+        return [_words.setdefault(word, len(_words)) for word in re.findall(r"\S+", text)]
+    return list(real.encode(text, add_special_tokens=False).ids)
 
-        _tokenizers[tokenizer] = Tokenizer.from_file(str(Path(tokenizer) / "tokenizer.json"))
-    return list(_tokenizers[tokenizer].encode(text, add_special_tokens=False).ids)
+
+def _tokenizer(name: str) -> Any:
+    """The tokenizer of a local folder, or of a hub model that is in the cache; None where there is none to be had."""
+    if name not in _tokenizers:
+        file = Path(name) / "tokenizer.json" if name else None
+        if file is not None and not file.is_file():
+            file = _cached(name)
+        _tokenizers[name] = _read_tokenizer(file) if file else None
+    return _tokenizers[name]
+
+
+def _read_tokenizer(file: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception:  # noqa: BLE001  its errors are bare Exceptions; words stand in, and it is said
+        return None
+
+
+def _cached(model: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(model, "tokenizer.json")
+    except HFValidationError:  # a folder, without the file
+        return None
+    return Path(found) if isinstance(found, str) else None
 
 
 @contextmanager

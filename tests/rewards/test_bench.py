@@ -73,6 +73,15 @@ def test_real_token_ids_are_passed_when_the_tokenizer_is_at_hand(scored: Scored,
     code = "def ids(completions, completion_ids, **kwargs): return [float(sum(each)) for each in completion_ids]"
     table = scored(code, "ids", completions=("yes no", "no"), tokenizer=str(tmp_path))
     assert table.rewards == ((16.0,), (9.0,))
+    assert "Words stood in" not in str(table.notes)
+
+
+@pytest.mark.parametrize("tokenizer", ["", "/no/such/folder", "nobody/not-in-the-cache"])
+def test_words_stand_in_for_tokens_and_it_is_said(scored: Scored, tokenizer: str) -> None:
+    code = "def count(completions, completion_ids, **kwargs): return [float(len(each)) for each in completion_ids]"
+    table = scored(code, "count", completions=("one  two\nthree", ""), tokenizer=tokenizer)
+    assert table.rewards == ((3.0,), (0.0,))
+    assert table.notes["count"] == ("Words stood in for tokens here: no tokenizer was at hand.",)
 
 
 def test_a_hanging_expression_dies_alone_and_is_named_with_its_completion(scored: Scored) -> None:
@@ -342,6 +351,7 @@ def test_groups_keep_their_advantages_apart(scored: Scored) -> None:
         ({"completions": ("a", "b", "c"), "group_size": 2}, "no whole number of groups"),
         ({"completions": ("a", "b"), "weights": (1.0, 2.0)}, "2 weights for 1 functions"),
         ({"completions": ("a", "b"), "columns": {"answer": ["1"]}}, "answer has 1 rows"),
+        ({"completions": ("a", "b"), "timeout": 0.0}, "no time-out"),
         ({"completions": ("a", "b"), "names": ()}, "No reward function is chosen"),
         ({"completions": ("a", "b"), "names": ("other",)}, "no reward function `other`"),
     ],
