@@ -7,9 +7,11 @@ shortened is read again from its start.
 """
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,7 +33,8 @@ SAMPLES = 600
 
 _SAMPLE_BYTES = 8 << 10
 _HEAD_BYTES = 96
-_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NAMES = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,27 @@ class Cursor:
 
 
 START = Cursor()
+
+
+def strict(value: Any) -> Any:
+    """`value` as strict JSON can hold it: non-finite floats by name, tuples as lists, anything unknown as its text.
+
+    Numbers of other libraries (numpy scalars, tensors with one element) become plain ones by their `item()`.
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Enum):
+        return strict(value.value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else _NAMES.get(value, "NaN")
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [strict(item) for item in value]
+    item = getattr(value, "item", None)
+    return strict(item()) if callable(item) and hasattr(value, "dtype") else str(value)
 
 
 def parse(line: bytes) -> Event | None:

@@ -8,7 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from grpo_tui.problem import Problem
+from grpo_tui.progress.events import EVENTS_FILE
 from grpo_tui.run.life import Life, life
+from grpo_tui.run.record import RECORD_FILE, read
 
 RUNS_FOLDER = "runs"
 LOG_FILE = "train.log"
@@ -72,15 +74,9 @@ def create(project: Path, name: str | None = None, *, now: datetime | None = Non
 
 def runs(project: Path) -> list[RunSummary]:
     """The runs of `project`, newest first."""
-    try:
-        folders = [
-            path for path in (project / RUNS_FOLDER).iterdir() if path.is_dir() and not path.name.startswith(".")
-        ]
-    except OSError:
-        return []
     found = [
         RunSummary(run=path, name=path.name, life=life(path), checkpoints=tuple(c.step for c in checkpoints(path)))
-        for path in folders
+        for path in _folders(project)
     ]
     return sorted(found, key=lambda summary: (summary.life.since or 0.0, summary.name), reverse=True)
 
@@ -101,26 +97,27 @@ def checkpoints(run: Path) -> list[Checkpoint]:
     return sorted(complete, key=lambda checkpoint: checkpoint.step)
 
 
-def newest(project: Path) -> Path | None:
-    """The run of `project` that began last, or `project` itself when it is a run folder; None without any."""
-    from grpo_tui.progress.events import EVENTS_FILE
-    from grpo_tui.run.record import RECORD_FILE
+def is_run(path: Path) -> bool:
+    """Is `path` the folder of a run, rather than a project?"""
+    return any((path / file).exists() for file in (EVENTS_FILE, RECORD_FILE))
 
-    if any((project / file).exists() for file in (EVENTS_FILE, RECORD_FILE)):
-        return project
-    try:
-        folders = [
-            path for path in (project / RUNS_FOLDER).iterdir() if path.is_dir() and not path.name.startswith(".")
-        ]
-    except OSError:
-        return None
-    started = {path: _began(path) for path in folders}
+
+def newest(place: Path) -> Path | None:
+    """`place` itself when it is a run folder, else the run of the project `place` that began last; None without any."""
+    if is_run(place):
+        return place
+    started = {path: _began(path) for path in _folders(place)}
     return max(started, key=lambda path: (started[path], path.name), default=None)
 
 
-def _began(run: Path) -> float:
-    from grpo_tui.run.record import read
+def _folders(project: Path) -> list[Path]:
+    try:
+        return [path for path in (project / RUNS_FOLDER).iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except OSError:
+        return []
 
+
+def _began(run: Path) -> float:
     record = read(run)
     try:
         return record.started if record else run.stat().st_mtime

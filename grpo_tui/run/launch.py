@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_tui.draft import Approval
-from grpo_tui.hardware.machine import GPU, visible_environment
+from grpo_tui.hardware.machine import GPU, Machine, visible_environment
 from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
 from grpo_tui.run import folder
@@ -118,6 +118,24 @@ def command(
     )
 
 
+def choose_gpus(config: Mapping[str, Any], machine: Machine) -> tuple[GPU, ...] | Problem:
+    """The devices of `machine` that `config` names in `[launch] gpus`; else the first ones CUDA shows; none for the
+    CPU.
+    """
+    launch = config.get("launch", {})
+    if config.get("grpo", {}).get("use_cpu"):
+        return ()
+    names = tuple(map(str, launch.get("gpus", ())))
+    if not names:
+        return machine.visible[: int(launch.get("processes", 1))]
+    by_uuid = {gpu.uuid: gpu for gpu in machine.gpus}
+    missing = [name for name in names if name not in by_uuid]
+    if missing:
+        what = f"This machine has no {' and no '.join(missing)}, which [launch] gpus names."
+        return Problem("config.toml", what, "Choose among the GPUs that `grpo-tui doctor` lists.")
+    return tuple(by_uuid[name] for name in names)
+
+
 def approval_hash(source: Path) -> str:
     """SHA-256 over the names and contents of the files that run, in a project or in a run's frozen copies.
 
@@ -184,7 +202,7 @@ def start(
     nothing left to train. The run folder is new unless `resume` names one; there its own frozen copies count.
     """
     job = prepare(project, approved=approved, gpus=gpus, resume=resume, name=name, notify=notify)
-    return job if isinstance(job, Problem) else _spawn(job, start_seconds)
+    return job if isinstance(job, Problem) else spawn(job, start_seconds)
 
 
 def prepare(
@@ -256,7 +274,7 @@ def _resumable(run: Path) -> Path | Problem:
     return run.resolve()
 
 
-def _spawn(job: Job, seconds: float) -> Started | Problem:
+def spawn(job: Job, seconds: float = START_SECONDS) -> Started | Problem:
     """Start a supervisor that outlives this process, and read from it how the start went."""
     try:
         with (job.run / SUPERVISOR_LOG).open("ab") as log:

@@ -21,14 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from grpo_tui.lock import boot_id, process_start
 from grpo_tui.progress import groups
-from grpo_tui.progress.events import EVENTS_FILE, VERSION
+from grpo_tui.progress.events import EVENTS_FILE, VERSION, strict
 from grpo_tui.rewards.advantages import Reward, weighted_sums
 from grpo_tui.rewards.advantages import groups as in_groups
 from grpo_tui.run import control as requests
@@ -56,7 +55,6 @@ _PHASES: Mapping[str, str] = {
 """Names of TRL 1.16's profiling contexts to phases. Each reward function has a context of its own name."""
 
 _SECRET = re.compile(r"(token|secret|password|api_key)$", re.IGNORECASE)
-_STRINGS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 class RunRecorder:
@@ -420,7 +418,7 @@ class RunRecorder:
     def _write(self, kind: str, *, sync: bool = False, **data: Any) -> None:
         if self._file:
             row = {"v": VERSION, "t": time.time(), "kind": kind, "step": self._step, **data}
-            self._file.append(json.dumps(_plain(row), allow_nan=False), sync=sync)
+            self._file.append(json.dumps(strict(row), allow_nan=False), sync=sync)
 
     def _finish(self, reason: str, error: BaseException | None = None) -> None:
         """Write the end once; an error after a good end replaces it."""
@@ -556,26 +554,6 @@ def _callback(recorder: RunRecorder) -> Any:
     return Callback()
 
 
-def _plain(value: Any) -> Any:
-    """`value` as strict JSON can hold it: non-finite floats by name, tensors and numpy scalars as numbers."""
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _STRINGS.get(value, "NaN")
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(item) for item in value]
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "size", None) is not None:
-        return _plain(item())
-    return str(value)
-
-
 def _short(value: float) -> float:
     """Six digits are enough for a spread, and keep a row of many groups short."""
     return value if not math.isfinite(value) or value == 0 else float(f"{value:.6g}")
@@ -601,7 +579,7 @@ def _settings(args: Any) -> dict[str, Any]:
         return {}
     values = {item.name: getattr(args, item.name, None) for item in fields(args)}
     return {
-        name: _plain(value)
+        name: strict(value)
         for name, value in values.items()
         if value is not None and not name.startswith("_") and not _SECRET.search(name)
     }
