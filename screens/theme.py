@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -261,7 +261,7 @@ def _ascii_sign(character: str) -> str:
 class ThemedApp(App[ReturnType]):
     """An app in the look of this project. It knows no theme but ours."""
 
-    CSS_PATH = THEME_CSS
+    CSS_PATH: ClassVar = [THEME_CSS]
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     COMMAND_PALETTE_DISPLAY = "^p"

@@ -1,1 +1,1 @@
-"""The monitor: what a run does, read from its folder alone."""
+"""The monitor: one screen on one run, made of nothing but what stands in the run's folder."""

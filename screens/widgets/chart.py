@@ -17,7 +17,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from .lines import Lines, strip_of
+from .lines import strip_of
 from .scale import Scale, horizon, steady, step_ticks
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def bridge(columns: Columns) -> Floats:
     valid = at[have]
     if not len(valid):
         return np.full(len(mean), np.nan)
-    line = np.interp(at, valid, mean[have])
+    line: Floats = np.interp(at, valid, mean[have])
     line[: valid[0]] = np.nan
     line[valid[-1] + 1 :] = np.nan
     holes = (columns.count > 0) & ~have  # points, none of them finite: nothing is drawn from point to point there
@@ -176,45 +176,36 @@ class _Frame:
                 self.styles[row, column + offset] = style
 
 
-class Chart(Lines):
-    """A chart of one or a few curves over training steps."""
+def label_cells(width: int) -> int:
+    """Cells left of the axis of a chart `width` cells wide."""
+    return 5 if width >= 60 else 4
 
-    def __init__(self, picture: Picture | None = None, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.picture = picture or Picture()
+
+class Chart:
+    """Draws pictures of one place on the screen, and remembers its scale and its rows from one to the next."""
+
+    def __init__(self) -> None:
         self._scale: Scale | None = None
-        self._scaled_for = (0, 0)
-        self._gutter = 0
+        self._size = (0, 0)
+        self._margin = 0
+        """Cells kept free at the right for the names of lines that have come near the edge."""
+
         self._frame: _Frame | None = None
         self._kept: list[Strip] = []
-        self._ends: tuple[float, float] = (0.0, 0.0)
 
-    def show(self, picture: Picture) -> None:
-        """Another picture; what it shares with the one before is not sent again."""
-        self.picture = picture
-        self.repaint()
-
-    @property
-    def plot_cells(self) -> int:
-        """Cells of the plot, without axis and labels."""
-        return max(1, self.size.width - self._label_cells - 1)
-
-    @property
-    def _label_cells(self) -> int:
-        return 5 if self.size.width >= 60 else 4
-
-    def paint(self, width: int, height: int) -> Sequence[Text | Strip]:
-        """The chart in `width` × `height` cells, the last row for the steps."""
-        picture = self.picture
+    def draw(self, picture: Picture, palette: Palette, width: int, height: int) -> list[Strip]:
+        """`picture` in `width` × `height` cells, the last row for the steps. A row that stays is the same strip."""
         if height < 2 or width < 12:
             return []
+        self.picture, self.palette = picture, palette
         if not any(len(curve.x) for curve in picture.curves):
-            return self._nothing(width, height)
+            ground = palette.style("text on_bg")
+            return [strip_of(line, ground) for line in self._nothing(width, height)]
         return self._plot(width, height)
 
     def _nothing(self, width: int, height: int) -> list[Text]:
         """An empty grid with a sentence in the middle. No numpy: this is what is painted first."""
-        palette, gutter, plot = self.palette, self._label_cells, height - 1
+        palette, gutter, plot = self.palette, label_cells(width), height - 1
         marks = {0, plot // 2, plot - 1} if plot >= 5 else {0, plot - 1}
         sentence = self.picture.empty
         if len(sentence) > width - gutter - 3:
@@ -233,16 +224,16 @@ class Chart(Lines):
         import numpy as np
 
         picture, palette = self.picture, self.palette
-        rows, gutter = height - 1, self._label_cells
+        rows, gutter = height - 1, label_cells(width)
         cells = width - gutter - 1
-        if self._scaled_for != (width, height):
-            self._scale, self._scaled_for, self._gutter = None, (width, height), 0
+        if self._size != (width, height):
+            self._scale, self._size, self._margin = None, (width, height), 0
         last = max(float(curve.x[-1]) for curve in picture.curves if len(curve.x))
         end = horizon(last, picture.end)
         labels = max((len(curve.label) for curve in picture.curves), default=0)
-        if not self._gutter and labels and last / end * (cells - 1) + labels + 3 > cells:
-            self._gutter = min(labels + 3, cells // 3)  # once the ends come near the edge, their names get a margin
-        room = cells - self._gutter
+        if not self._margin and labels and last / end * (cells - 1) + labels + 3 > cells:
+            self._margin = min(labels + 3, cells // 3)  # once the ends come near the edge, their names get a margin
+        room = cells - self._margin
         columns = 2 * room
 
         drawn: Drawn = []
@@ -263,7 +254,7 @@ class Chart(Lines):
         self._rescale(drawn, rows, last)
         scale = self._scale
         if scale is None:
-            return [strip_of(line, self.rich_style) for line in self._nothing(width, height)]
+            return [strip_of(line, palette.style("text on_bg")) for line in self._nothing(width, height)]
 
         frame = _Frame(np.full((height, width), 32, np.uint32), np.zeros((height, width), np.int16))
         if self._frame is not None and self._frame.signs.shape == (height, width):

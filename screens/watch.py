@@ -1,0 +1,41 @@
+"""The app that is nothing but the monitor: `grpo-tui watch`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from .monitor.screen import MonitorScreen
+from .theme import THEME_CSS, ThemedApp
+
+
+class WatchApp(ThemedApp[str]):
+    """Watches one run. What it returns is said after the terminal is restored."""
+
+    TITLE = "grpo-tui watch"
+    CSS_PATH: ClassVar = [THEME_CSS, Path(__file__).with_name("app.tcss")]
+
+    def __init__(
+        self, run: Path, theme: str | None = None, read_only: bool = False, *, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        super().__init__(theme=theme, environ=environ)
+        self.run_folder = run
+        self.read_only = read_only
+
+    def on_mount(self) -> None:
+        """Show the run; end on the signals that end a terminal program, with the terminal restored."""
+        self.push_screen(MonitorScreen(self.run_folder, read_only=self.read_only))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            try:
+                loop.add_signal_handler(number, self.leave_by_signal, number)
+            except (ValueError, RuntimeError):  # not in the main thread: a test drives the app
+                break
+
+    def leave_by_signal(self, number: int) -> None:
+        """Restore the terminal and end as the signal wants it; a training goes on."""
+        self.exit(return_code=128 + number)
