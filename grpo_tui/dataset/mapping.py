@@ -1,0 +1,244 @@
+"""Which column is the prompt, which the answer, and how the answer is taken out of it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from grpo_tui.dataset.rows import Column, Row
+from grpo_tui.draft import DatasetAnswer
+from grpo_tui.inert import one_line
+from grpo_tui.problem import Problem
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A way to take the answer out of the text of its column."""
+
+    title: str
+
+    needs: str
+    """What its argument is, for people; empty: it takes none."""
+
+    code: str
+    """Source of `def extract(text)`, written into train.py as it stands; {argument} becomes the quoted argument.
+
+    It gets the column's value as text and returns the answer as text, or None where there is none. Empty: the text is
+    the answer.
+    """
+
+    imports: tuple[str, ...] = ()
+    check: Callable[[str], str] = field(default=lambda argument: "")
+    """What is wrong with an argument, as the end of a sentence; empty: nothing."""
+
+
+def _bad_pattern(argument: str) -> str:
+    try:
+        re.compile(argument)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is no regular expression: {error}"
+    return ""
+
+
+def _bad_tag(argument: str) -> str:
+    return "" if re.fullmatch(r"[A-Za-z][\w.-]*", argument) else "is no tag name: write it without the brackets"
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "as_is": Rule("as it stands", "", ""),
+        "after_marker": Rule(
+            "what follows a marker",
+            "the marker, such as ####",
+            '''
+def extract(text):
+    """What follows the last marker on its line, without thousands separators and currency sign."""
+    before, marker, after = text.rpartition({argument})
+    found = after.strip().partition("\\n")[0].strip()
+    return re.sub(r"(?<=\\d),(?=\\d\\d\\d)", "", found).removeprefix("$").strip() if marker and found else None
+''',
+            ("re",),
+        ),
+        "tag": Rule(
+            "inside a tag",
+            "the tag's name, such as answer",
+            '''
+def extract(text):
+    """What stands in the last such tag."""
+    tag = re.escape({argument})
+    found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    return found[-1].strip() or None if found else None
+''',
+            ("re",),
+            _bad_tag,
+        ),
+        "boxed": Rule(
+            "inside \\boxed{}",
+            "",
+            '''
+def extract(text):
+    """What stands in the last \\\\boxed{}, braces inside it balanced."""
+    before, mark, after = text.rpartition("\\\\boxed{")
+    depth = 1
+    for at, character in enumerate(after if mark else ""):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return after[:at].strip() or None
+    return None
+''',
+        ),
+        "regex": Rule(
+            "found by a regular expression",
+            "the expression; its first group is the answer, without a group the whole match",
+            '''
+def extract(text):
+    """The first group of the first match, or the whole match where there is no group."""
+    found = re.search({argument}, text)
+    return ((found[1] if found.re.groups else found[0]) or "").strip() or None if found else None
+''',
+            ("re",),
+            _bad_pattern,
+        ),
+        "json_path": Rule(
+            "inside JSON",
+            "the names on the way, such as reward_model.ground_truth or answers.0",
+            '''
+def extract(text):
+    """The value at the end of the path."""
+    try:
+        value = json.loads(text)
+        for name in {argument}.split("."):
+            value = value[int(name)] if isinstance(value, list) else value[name]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+    return as_text(value) or None
+''',
+            ("json",),
+        ),
+    }
+)
+"""The extraction rules by name."""
+
+
+def rule_problem(answer: DatasetAnswer) -> Problem | None:
+    """What is wrong with the chosen rule and its argument."""
+    rule = RULES.get(answer.extract)
+    where = "answer extraction"
+    if rule is None:
+        return Problem(where, f"There is no rule '{one_line(answer.extract, 40)}'.", f"Rules: {', '.join(RULES)}.")
+    if rule.needs and not answer.extract_argument:
+        return Problem(where, f"The rule '{answer.extract}' needs {rule.needs}.", "Give it.")
+    if fault := rule.check(answer.extract_argument) if rule.needs else "":
+        return Problem(where, f"'{one_line(answer.extract_argument, 60)}' {fault}.", "Correct it.")
+    return None
+
+
+def mapping_problems(answer: DatasetAnswer, columns: Sequence[Column]) -> list[Problem]:
+    """What is wrong with the chosen columns and rule."""
+    names = [column.name for column in columns]
+    there = f"Columns: {one_line(', '.join(names), 300)}."
+    problems = []
+    if not answer.prompt:
+        problems.append(Problem("prompt column", "No column is chosen for the prompt.", there))
+    for title, name in (("prompt column", answer.prompt), ("answer column", answer.answer)):
+        if name and name not in names:
+            problems.append(Problem(title, f"There is no column '{one_line(name, 60)}'.", there))
+    fault = rule_problem(answer)
+    return [*problems, fault] if fault else problems
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Columns and rule as they look right, each with its reason."""
+
+    answer: DatasetAnswer
+
+    reasons: Mapping[str, str]
+    """Name of a field of the answer to the reason for its value; a field that is not there was left as it was."""
+
+
+PROMPT_NAMES = (
+    "prompt", "question", "problem", "instruction", "query", "messages", "conversation", "conversations", "input",
+    "task", "text", "user", "goal",
+)  # fmt: skip
+ANSWER_NAMES = (
+    "final_answer", "answer", "ground_truth", "gold_answer", "expected_answer", "correct_answer", "gold", "expected",
+    "target", "label", "solution", "reference", "answers", "reward_model", "output", "response", "completion",
+)  # fmt: skip
+"""Column names in use for prompts and for answers on the hub, the clearest first."""
+
+ENOUGH = 0.9
+"""Share of the rows that must show a pattern for its rule to be proposed."""
+
+_PATTERNS: tuple[tuple[str, str, str, re.Pattern[str]], ...] = (
+    ("after_marker", "####", "have ####", re.compile(r"####[ \t]*\S")),
+    ("boxed", "", "have \\boxed{}", re.compile(r"\\boxed\{")),
+    ("tag", "answer", "have <answer>…</answer>", re.compile(r"<answer>.+?</answer>", re.DOTALL)),
+)
+_PATHS = ("ground_truth", "answer", "target", "value")
+
+
+def propose(columns: Sequence[Column], rows: Sequence[Row], base: DatasetAnswer | None = None) -> Proposal:
+    """The mapping that the names and the first `rows` suggest; other fields of `base` stay."""
+    answer = base or DatasetAnswer()
+    reasons: dict[str, str] = {}
+    usable = {column.name: column for column in columns if _could_be_prompt(column, rows)}
+    if prompt := _by_name(PROMPT_NAMES, usable):
+        reasons["prompt"] = f"the column is called '{prompt}'"
+    elif usable:
+        prompt = max(usable, key=lambda name: _mean_length(rows, name))
+        reasons["prompt"] = "of the text columns it has the longest texts"
+    if prompt and _is_chat(rows, prompt):
+        reasons["prompt"] += ", and it holds chat messages"
+    others = {column.name: column for column in columns if column.name != prompt and column.type != "null"}
+    right = _by_name(ANSWER_NAMES, others)
+    if right:
+        reasons["answer"] = f"the column is called '{right}'"
+    answer = replace(answer, prompt=prompt, answer=right, extract="as_is", extract_argument="")
+    if right:
+        rule, argument, reason = _proposed_rule(rows, right)
+        answer = replace(answer, extract=rule, extract_argument=argument)
+        reasons["extract"] = reason
+    return Proposal(answer, reasons)
+
+
+def _proposed_rule(rows: Sequence[Row], column: str) -> tuple[str, str, str]:
+    values = [row[column] for row in rows if row.get(column) is not None]
+    texts = [value for value in values if isinstance(value, str)]
+    for rule, argument, words, pattern in _PATTERNS:
+        found = sum(bool(pattern.search(text)) for text in texts)
+        if texts and found > ENOUGH * len(values):
+            return rule, argument, f"{found} of {len(values)} answers {words}"
+    structs = [value for value in values if isinstance(value, dict)]
+    for name in _PATHS:
+        if structs and sum(name in value for value in structs) > ENOUGH * len(values):
+            return "json_path", name, f"the answers are objects with '{name}'"
+    return "as_is", "", "no marker is in more than nine of ten answers"
+
+
+def _by_name(names: Sequence[str], columns: Mapping[str, Column]) -> str:
+    lowered = {name.lower().strip(): name for name in columns}
+    return next((lowered[name] for name in names if name in lowered), "")
+
+
+def _could_be_prompt(column: Column, rows: Sequence[Row]) -> bool:
+    return column.type in ("string", "json") or (column.type == "list" and _is_chat(rows, column.name))
+
+
+def _is_chat(rows: Sequence[Row], name: str) -> bool:
+    filled = [row[name] for row in rows if row.get(name)]
+    return bool(filled) and all(
+        isinstance(value, list) and isinstance(value[0], dict) and {"role", "content"} <= value[0].keys()
+        for value in filled
+    )
+
+
+def _mean_length(rows: Sequence[Row], name: str) -> float:
+    lengths = [len(str(row[name])) for row in rows if row.get(name) is not None]
+    return sum(lengths) / len(lengths) if lengths else 0.0
+
+
+def shown(value: Any, limit: int = 200) -> str:
+    """A value of a row on one line, safe to print; nothing is shown as `—`."""
+    return "—" if value is None else one_line(value if isinstance(value, str) else repr(value), limit)
