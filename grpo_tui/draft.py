@@ -125,10 +125,13 @@ class DatasetAnswer:
     """Longer prompts are left out; 0: none is."""
 
     faults: Mapping[str, str] = field(default_factory=dict)
-    """Choice per kind of fault: `leave_out`, `keep` or `stop`."""
+    """Choice per kind of fault: `leave_out`, `keep`, `convert` or `stop`."""
 
     convert_plain: bool = False
     """Wrap plain-text prompts into one user message, so that a mixed column becomes one kind."""
+
+    plain: bool = False
+    """Prompts stay plain text instead of chat messages: for a model without a chat template."""
 
 
 @dataclass(frozen=True, kw_only=True)
