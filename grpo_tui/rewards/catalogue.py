@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 
 from grpo_tui.draft import DatasetAnswer, RewardItem
-from grpo_tui.rewards.advantages import weight_warning
 
 TEXT_OF = '''
 def text_of(completion):
@@ -470,9 +469,3 @@ def _literal(value: Any) -> str:
         inside = ", ".join(map(_literal, value))
         return f"({inside},)" if len(value) == 1 else f"({inside})"
     return repr(value)
-
-
-def weight_warnings(choices: Sequence[Proposal]) -> tuple[str, ...]:
-    """What is to be said about the weights of a choice."""
-    said = [weight_warning(choice.name, choice.weight) for choice in choices]
-    return tuple(filter(None, said))

@@ -9,7 +9,7 @@ import pytest
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.advantages import is_binary_exact
-from grpo_tui.rewards.catalogue import TEMPLATES, Proposal, proposals, render_rewards, weight_warnings
+from grpo_tui.rewards.catalogue import TEMPLATES, Proposal, proposals, render_rewards
 from grpo_tui.rewards.source import check_signatures, read_code
 
 COLUMNS = ("prompt", "answer")
@@ -228,7 +228,6 @@ def test_proposals_fit_the_kind_of_answer(system: str, rights: list[Any], templa
     assert all(each.why for each in found)
     assert all(map(is_binary_exact, (each.weight for each in found)))
     assert sorted((each.weight for each in found), reverse=True) == [each.weight for each in found]
-    assert weight_warnings(found) == ()
     read = read_code(render_rewards(found))
     assert not isinstance(read, Problem)
     assert check_signatures(read, columns) == []
