@@ -185,7 +185,9 @@ def main():
     args = GRPOConfig(
         output_dir=str(run),
         reward_weights=[float(reward["weight"]) for reward in CONFIG["rewards"]],
-        model_init_kwargs={$init_kwargs},
+        model_init_kwargs={
+$init_kwargs
+        },
         **CONFIG["grpo"],
     )
     needed = args.generation_batch_size // args.num_generations
@@ -238,7 +240,7 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
         four_bit_import=", BitsAndBytesConfig" if four_bit else "",
         torch_import="import torch\n" if four_bit else "",
         four_bit=_FOUR_BIT if four_bit else "",
-        init_kwargs=", ".join(init),
+        init_kwargs="\n".join(f"            {line}," for line in init),
         peft='\n        peft_config=LoraConfig(task_type="CAUSAL_LM", **CONFIG["lora"]),' if adapter else "",
         product="adapter" if adapter else "model",
     )
