@@ -179,12 +179,23 @@ _PATTERNS: tuple[tuple[str, str, str, re.Pattern[str]], ...] = (
 _PATHS = ("ground_truth", "answer", "target", "value")
 
 
-def propose(columns: Sequence[Column], rows: Sequence[Row], base: DatasetAnswer | None = None) -> Proposal:
-    """The mapping that the names and the first `rows` suggest; other fields of `base` stay."""
-    answer = base or DatasetAnswer()
+def propose(
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    base: DatasetAnswer | None = None,
+    *,
+    prompt: str | None = None,
+    answer: str | None = None,
+) -> Proposal:
+    """The mapping that the names and the first `rows` suggest; other fields of `base` stay.
+
+    `prompt` and `answer` are columns chosen already; an empty `answer` means that there is none.
+    """
     reasons: dict[str, str] = {}
     usable = {column.name: column for column in columns if _could_be_prompt(column, rows)}
-    if prompt := _by_name(PROMPT_NAMES, usable):
+    if prompt is not None:
+        reasons["prompt"] = "set by you"
+    elif prompt := _by_name(PROMPT_NAMES, usable):
         reasons["prompt"] = f"the column is called '{prompt}'"
     elif usable:
         prompt = max(usable, key=lambda name: _mean_length(rows, name))
@@ -192,15 +203,17 @@ def propose(columns: Sequence[Column], rows: Sequence[Row], base: DatasetAnswer 
     if prompt and _is_chat(rows, prompt):
         reasons["prompt"] += ", and it holds chat messages"
     others = {column.name: column for column in columns if column.name != prompt and column.type != "null"}
-    right = _by_name(ANSWER_NAMES, others)
-    if right:
-        reasons["answer"] = f"the column is called '{right}'"
-    answer = replace(answer, prompt=prompt, answer=right, extract="as_is", extract_argument="")
-    if right:
-        rule, argument, reason = _proposed_rule(rows, right)
-        answer = replace(answer, extract=rule, extract_argument=argument)
-        reasons["extract"] = reason
-    return Proposal(answer, reasons)
+    if answer is not None:
+        reasons["answer"] = "set by you"
+    elif answer := _by_name(ANSWER_NAMES, others):
+        reasons["answer"] = f"the column is called '{answer}'"
+    rule, argument = "as_is", ""
+    if answer:
+        rule, argument, reasons["extract"] = _proposed_rule(rows, answer)
+    chosen = replace(
+        base or DatasetAnswer(), prompt=prompt or "", answer=answer or "", extract=rule, extract_argument=argument
+    )
+    return Proposal(chosen, reasons)
 
 
 def _proposed_rule(rows: Sequence[Row], column: str) -> tuple[str, str, str]:

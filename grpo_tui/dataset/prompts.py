@@ -49,10 +49,14 @@ def prepare_code(answer: DatasetAnswer) -> str:
 
 def prepare_function(answer: DatasetAnswer) -> Callable[[Row], Row | None]:
     """`prepare` itself, made by executing the text of `prepare_code`."""
+    return functions(answer)["prepare"]
+
+
+def functions(answer: DatasetAnswer) -> dict[str, Callable[..., Any]]:
+    """The functions of `prepare_code` by name: `prepare`, and `as_text` and `extract` where it has them."""
     namespace: dict[str, Any] = {"__name__": "prepare"}
     exec(compile(prepare_code(answer), "<prepare>", "exec"), namespace)
-    prepare: Callable[[Row], Row | None] = namespace["prepare"]
-    return prepare
+    return {name: namespace[name] for name in ("prepare", "as_text", "extract") if name in namespace}
 
 
 def _prepare(answer: DatasetAnswer) -> str:
