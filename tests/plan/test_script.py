@@ -1,0 +1,149 @@
+"""The written train.py really trains: on the CPU, with a random model, by itself and beside the recorder."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpo_tui.draft import Draft, RewardsAnswer
+from grpo_tui.plan import files
+from grpo_tui.plan.dialect import Schema
+from tests.plan.plans import LOAD, PREPARE, draft, facts, planned, tiny_plan
+from tests.plan.tiny import write_tiny_model
+
+REWARDS = '''"""Rewards of the test."""
+
+
+def correct(completions, answer, **kwargs):
+    return [float(a in c[-1]["content"]) for c, a in zip(completions, answer)]
+
+
+def length(completions, **kwargs):
+    return [-len(c[-1]["content"]) / 100 for c in completions]
+
+
+brevity = length  # the name in config.toml is not the function's own
+'''
+
+
+def environment(home: Path, **added: str) -> dict[str, str]:
+    """An environment without network, home folder or GPU."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ}
+    return {**kept, "HOME": str(home), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "CI": "1", **added}
+
+
+def write_project(folder: Path, schema: Schema, answers: Draft) -> Path:
+    """A project with data, rewards, config.toml and train.py."""
+    model = write_tiny_model(folder / "model")
+    lines = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
+    (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "rewards.py").write_text(REWARDS)
+    plan, answers = tiny_plan(model, schema, answers, rows=12)
+    rendered = {"config.toml": files.render_config(plan), "train.py": files.render_train(plan, answers, PREPARE, LOAD)}
+    found = files.changes(folder, answers, rendered)
+    assert isinstance(found, list)
+    written = files.write(folder, answers, found)
+    assert isinstance(written, Draft), written
+    assert set(written.files) == {"config.toml", "train.py"}
+    return folder
+
+
+SHORT = {
+    "grpo__max_steps": 2,
+    "grpo__per_device_train_batch_size": 4,
+    "grpo__gradient_accumulation_steps": 1,
+    "grpo__num_generations": 2,
+    "grpo__max_completion_length": 4,
+    "grpo__save_steps": 1,
+    "data__max_prompt_tokens": 200,
+}
+
+
+def run(argv: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *argv], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_a_launched_script_trains_an_adapter_in_its_run_folder_under_the_recorder(
+    tmp_path: Path, schema: Schema
+) -> None:
+    answers = draft(**SHORT)
+    answers = replace(answers, model=replace(answers.model, method="lora"))
+    project = write_project(tmp_path / "project", schema, answers)
+    (project / "datasets.py").write_text("raise RuntimeError('a file of the project hides a library')\n")
+    folder = project / "runs" / "first"
+    folder.mkdir(parents=True)
+    for name in ("config.toml", "rewards.py", "train.py"):
+        (folder / name).write_text((project / name).read_text())
+    (project / "rewards.py").write_text("raise RuntimeError('not the frozen copy')\n")
+    env = environment(tmp_path, GRPO_TUI_RUN=str(folder), PYTHONSAFEPATH="1")
+    done = run([str(folder / "train.py")], project, env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Finished at step 2 of 2." in done.stdout
+    assert "deprecated" not in done.stderr
+    assert (folder / "final" / "adapter_config.json").is_file()
+    state = json.loads((folder / "checkpoint-2" / "trainer_state.json").read_text())
+    row = state["log_history"][0]
+    assert {"rewards/correct/mean", "rewards/brevity/mean", "grad_norm"} <= row.keys()
+    kinds = [json.loads(line)["kind"] for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert kinds[0] == "begin"
+    assert kinds.count("log") >= 2
+    assert "AutoPeftModelForCausalLM" in files.after_training(folder)
+
+
+PLAIN = """
+import runpy, sys
+sys.modules["grpo_tui"] = None                      # as where grpo-tui is not installed
+sys.argv = ["train.py"]
+runpy.run_path("train.py", run_name="__main__")
+sys.argv = ["train.py", "--resume"]
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def test_without_grpo_tui_it_is_plain_trl_and_a_finished_run_is_not_trained_further(
+    tmp_path: Path, schema: Schema
+) -> None:
+    project = write_project(tmp_path / "project", schema, draft(**SHORT))
+    done = run(["-c", PLAIN], project, environment(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder,) = (project / "runs").iterdir()
+    assert "Finished at step 2 of 2." in done.stdout
+    assert "checkpoint-2 is finished at step 2: there is nothing left to train." in done.stdout
+    assert {path.name for path in folder.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-2"}
+    assert (folder / "final" / "model.safetensors").is_file()
+    assert (folder / "config.toml").read_text() == (project / "config.toml").read_text()
+    assert not (folder / "events.jsonl").exists()
+    assert "transformers import AutoModelForCausalLM" in files.after_training(folder)
+
+
+def test_the_text_is_python_short_and_names_no_key_of_its_own(schema: Schema) -> None:
+    plan = planned(draft(), facts("Qwen2.5-7B", schema, 80))
+    text = files.render_train(plan, draft(), PREPARE, LOAD)
+    compile(text, "train.py", "exec")
+    assert PREPARE in text
+    assert LOAD in text
+    assert max(map(len, text.splitlines())) <= 120
+    assert text.count("\n") < 230
+    assert "LoraConfig" in text
+    assert "BitsAndBytesConfig" not in text
+
+
+def test_loading_in_four_bit_is_written_only_where_the_plan_wants_it(schema: Schema) -> None:
+    known = facts("Qwen2.5-14B", schema, 24, packages=frozenset({"bitsandbytes"}))
+    plan = planned(draft(), known)
+    text = files.render_train(plan, draft(), PREPARE, LOAD)
+    compile(text, "train.py", "exec")
+    assert plan.method == "qlora"
+    assert "BitsAndBytesConfig(\n        load_in_4bit=True" in text
+
+
+@pytest.mark.parametrize("name", ['re"wards.py', "re\\wards.py", "a$b.py", '"""x.py', "ünï.py"])
+def test_odd_names_do_not_break_the_text(schema: Schema, name: str) -> None:
+    answers = replace(draft(), rewards=RewardsAnswer(file=name, items=draft().rewards.items))
+    answers = replace(answers, model=replace(answers.model, name='x"""\n$y'))
+    plan = planned(answers, facts("Qwen2.5-7B", schema, 80))
+    compile(files.render_train(plan, answers, PREPARE, "load_dataset('$x', 'y')"), "train.py", "exec")
