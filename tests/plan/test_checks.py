@@ -1,0 +1,143 @@
+"""What is wrong with a plan, said before anything is loaded (public reports and TRL 1.16's own behaviour)."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_tui.child import Worker
+from grpo_tui.draft import RewardItem
+from grpo_tui.plan.checks import check, constructed, packages, shadows
+from grpo_tui.plan.dialect import Schema
+from grpo_tui.plan.plan import Plan, Setting
+from tests.plan.plans import draft, facts, planned
+
+EVERYTHING = ("bitsandbytes", "vllm", "flash_attn", "kernels", "wandb", "trackio", "tensorboard")
+
+
+def with_values(plan: Plan, **values: Any) -> Plan:
+    """`plan` with single values changed, as a hand-edited file would have them."""
+    changed = {key.replace("__", "."): value for key, value in values.items()}
+    kept = tuple(setting for setting in plan.settings if setting.key not in changed)
+    return replace(plan, settings=kept + tuple(Setting(k, v, "", "", "set by you") for k, v in changed.items()))
+
+
+@pytest.fixture(scope="module")
+def plan(schema: Schema) -> Plan:
+    return planned(draft(), facts("Qwen2.5-7B", schema, 80))
+
+
+def test_what_the_tuning_plans_has_nothing_against_it(plan: Plan, introspect: Worker) -> None:
+    assert check(plan, introspect, rows=1000, experts=0) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("loss_type", "drgrpo", "Did you mean dr_grpo?"),
+        ("scale_rewards", "groups", "Did you mean group?"),
+        ("importance_sampling_level", "seq", "It can be token, sequence."),
+        ("multi_objective_aggregation", "sum", "sum_then_normalize"),
+        ("temperature", 0.0, "let it be chosen"),
+        ("top_p", 2.0, "let it be chosen"),
+        ("delta", 0.9, "Raise or drop"),
+        ("sync_ref_model", True, "raise beta"),
+        ("router_aux_loss_coef", 0.1, "Leave it out"),
+        ("eval_strategy", "steps", "eval_strategy"),
+        ("fp16", True, "Turn one of the two off"),
+        ("remove_unused_columns", True, "false"),
+    ],
+)
+def test_values_that_trl_notices_too_late_are_found_first(plan: Plan, key: str, value: Any, words: str) -> None:
+    problems = check(with_values(plan, **{f"grpo__{key}": value}), rows=1000, experts=0, installed=EVERYTHING)
+    assert any(problem.where.endswith(key) and words in problem.remedy for problem in problems), problems
+
+
+def test_a_misspelt_vllm_mode_is_found_where_vllm_is_used(plan: Plan) -> None:
+    used = with_values(plan, grpo__use_vllm=True, grpo__vllm_mode="colocated")
+    assert any("Did you mean colocate?" in p.remedy for p in check(used, installed=EVERYTHING))
+    assert check(with_values(plan, grpo__vllm_mode="colocated"), installed=EVERYTHING) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "package"),
+    [
+        ({"grpo__report_to": "wandb"}, "wandb"),
+        ({"grpo__report_to": ["tensorboard", "none"]}, "tensorboard"),
+        ({"grpo__optim": "adamw_8bit"}, "bitsandbytes"),
+        ({"grpo__optim": "paged_adamw_8bit"}, "bitsandbytes"),
+        ({"model__attn_implementation": "flash_attention_2"}, "flash-attn"),
+        ({"model__attn_implementation": "kernels-community/flash-attn2"}, "kernels"),
+        ({"grpo__use_vllm": True}, "vllm"),
+    ],
+)
+def test_a_package_that_is_missing_is_named_before_the_run_needs_it(
+    plan: Plan, values: dict[str, Any], package: str
+) -> None:
+    (problem,) = check(with_values(plan, **values), installed=())
+    assert f"pip install {package}" in problem.remedy
+    assert check(with_values(plan, **values), installed=EVERYTHING) == []
+
+
+def test_optimizers_of_torch_need_no_other_package(plan: Plan) -> None:
+    assert check(with_values(plan, grpo__optim="adamw_torch_8bit"), installed=()) == []
+
+
+def test_rewards_are_counted_and_their_names_must_differ(plan: Plan) -> None:
+    twice = replace(plan, rewards=(RewardItem(name="a"), RewardItem(name="a", weight=0.5)))
+    nothing = replace(plan, rewards=())
+    worthless = replace(plan, rewards=(RewardItem(name="a", weight=0.0),))
+    words = [check(one, installed=EVERYTHING)[0].what for one in (twice, nothing, worthless)]
+    assert ["twice" in words[0], "No reward" in words[1], "Every weight is 0" in words[2]] == [True] * 3
+
+
+def test_too_few_rows_for_one_generation_are_the_trap_of_a_run_with_no_steps(plan: Plan) -> None:
+    needed = plan.batch.prompts_per_generation
+    assert check(plan, rows=needed, installed=EVERYTHING) == []
+    (problem,) = check(plan, rows=needed - 1, installed=EVERYTHING)
+    assert "0 steps" in problem.what
+
+
+def test_old_cards_are_not_given_bfloat16(plan: Plan) -> None:
+    turing = replace(plan, capability=(7, 5))
+    assert any(p.where == "grpo.bf16" and "fp16 = true" in p.remedy for p in check(turing, installed=EVERYTHING))
+
+
+def test_the_library_is_asked_as_on_the_planned_machine(plan: Plan, introspect: Worker) -> None:
+    assert constructed(plan, introspect) == []  # bf16 on a GPU, constructed where there is none
+    (turing,) = constructed(replace(plan, capability=(7, 5)), introspect)
+    assert "bf16" in turing.what
+    three = with_values(plan, grpo__per_device_train_batch_size=1, grpo__gradient_accumulation_steps=1)
+    (problem,) = constructed(replace(three, world_size=3), introspect)
+    assert "generation_batch_size (3) must be divisible by num_generations (8)" in problem.what
+    assert problem.where == "grpo.num_generations"
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "text"),
+    [
+        ({"grpo__max_prompt_length": 256}, "grpo.max_prompt_length", "unexpected keyword"),
+        ({"grpo__lr_scheduler_type": "bogus"}, "grpo", "bogus"),
+        ({"grpo__logging_steps": 0}, "grpo", "non-zero"),
+        ({"lora__rr": 3}, "lora.rr", "unexpected keyword"),
+    ],
+)
+def test_what_the_library_raises_is_passed_on_in_its_own_words(
+    plan: Plan, introspect: Worker, values: dict[str, Any], where: str, text: str
+) -> None:
+    (problem,) = constructed(with_values(plan, **values), introspect)
+    assert problem.where == where
+    assert text in problem.what
+
+
+def test_a_file_that_would_hide_a_library_is_named(tmp_path: Path) -> None:
+    for name in ("datasets.py", "tty.py", "rewards.py", "train.py", "helpers.py", "torch.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "wandb").mkdir()  # a tracker's output folder: not installed, and yet it imports
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "vllm").mkdir()
+    found = {Path(problem.where).name: problem.what for problem in shadows(tmp_path)}
+    expected = {"datasets.py", "tty.py"} | {name for name in ("wandb", "vllm") if not packages([name])}
+    assert set(found) == expected
+    assert "can hide it" in found["tty.py"]
