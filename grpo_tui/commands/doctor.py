@@ -98,9 +98,7 @@ def report(
             yield from _gpu_lines(gpu, width)
     yield ""
     versions = {"python": environment.python, **environment.versions}
-    # No line ends between a name and its version: textwrap does not break at the no-break space.
-    words = " · ".join(f"{name}\xa0{version}" for name, version in versions.items())
-    yield from (line.replace("\xa0", " ") for line in _wrapped(words, width))
+    yield from _listed([f"{name} {version}" for name, version in versions.items()], width)
     yield ""
     for check in found:
         yield from _check_lines(check, width, coloured)
@@ -112,7 +110,7 @@ def report(
 def _gpu_lines(gpu: GPU, width: int) -> Iterator[str]:
     """One device: what it is, how it is, and who uses it."""
     number = "-" if gpu.index is None else str(gpu.index)
-    place = f"CUDA {gpu.cuda_index}" if gpu.cuda_index is not None else "hidden by CUDA_VISIBLE_DEVICES"
+    place = f"CUDA {gpu.cuda_index}" if gpu.cuda_index is not None else "hidden from CUDA programs"
     if not gpu.visible and gpu.index is None and not gpu.mig:
         place = "not used for training"
     yield from _wrapped(f"{number:>2}  {gpu.name} · {place} · {gpu.uuid}", width, "    ")
@@ -124,13 +122,13 @@ def _gpu_lines(gpu: GPU, width: int) -> Iterator[str]:
         memory + (" (unified)" if gpu.unified else ""),
         f"slice of {gpu.parent}" if gpu.mig else "",
         f"capability {capability}",
-        f"used {gpu.utilisation_words}",
+        f"busy {gpu.utilisation_words}",
         f"{gpu.temperature} °C" if gpu.temperature is not None else "",
         f"{gpu.power_watts:.0f} of {gpu.power_limit_watts:.0f} W"
         if gpu.power_watts is not None and gpu.power_limit_watts is not None
         else "",
     ]
-    yield from _wrapped("    " + " · ".join(reading for reading in readings if reading), width, "    ")
+    yield from _listed([reading for reading in readings if reading], width, "    ")
     for process in gpu.processes:
         who = f"{process.name} of {process.user}" if process.user else process.name
         yield from _wrapped(f"    {process.pid}  {who}  {format_gib(process.used_bytes)}", width, "      ")
@@ -143,6 +141,12 @@ def _check_lines(check: Check, width: int, coloured: bool) -> Iterator[str]:
     for place, line in enumerate(lines):
         head = "        " if place else f"\x1b[{colour}m{mark}\x1b[0m  " if coloured else f"{mark}  "
         yield head + line
+
+
+def _listed(parts: Sequence[str], width: int, indent: str = "") -> list[str]:
+    """Parts one after the other; a line ends between two, since textwrap does not break at the no-break space."""
+    text = indent + " · ".join(part.replace(" ", "\xa0") for part in parts)
+    return [line.replace("\xa0", " ") for line in _wrapped(text, width, indent)]
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:

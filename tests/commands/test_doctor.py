@@ -77,9 +77,9 @@ def test_colour_is_an_extra_only() -> None:
 def test_a_gpu_shows_all_that_is_known_and_what_is_not() -> None:
     text = " ".join("\n".join(lines()).split())
     for words in (
-        "0 NVIDIA H200 · CUDA 0 · GPU-11111111", "141.0 GiB, 111.0 GiB free", "capability 9.0", "used 97 %", "61 °C",
+        "0 NVIDIA H200 · CUDA 0 · GPU-11111111", "141.0 GiB, 111.0 GiB free", "capability 9.0", "busy 97 %", "61 °C",
         "512 of 700 W", "1204417 another process namespace 30.0 GiB", "memory unknown", "slice of A100", "n/a (MIG)",
-        "hidden by CUDA_VISIBLE_DEVICES",
+        "hidden from CUDA programs",
     ):  # fmt: skip
         assert words in text
 
