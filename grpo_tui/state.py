@@ -161,8 +161,9 @@ def to_toml(value: Any) -> Any:
     for kind, convert in _SCALARS:
         if isinstance(value, kind):
             return convert(value)
-    if hasattr(value, "tolist") and hasattr(value, "dtype"):  # numpy and its like, none of which is imported here
-        return to_toml(value.tolist())
+    to_list = getattr(value, "tolist", None)
+    if callable(to_list):  # numpy and its like, none of which is imported here
+        return to_toml(to_list())
     return to_toml(str(value))
 
 
