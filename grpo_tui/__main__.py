@@ -34,12 +34,15 @@ Without a command the wizard opens in the current folder (or --project) and goes
 Training goes on when the terminal closes. If the terminal misbehaves after a kill -9 or a lost connection, type: reset
 """
 
+
 def parser(chosen: str | None) -> argparse.ArgumentParser:
     """The command line. Only the `chosen` command brings its options; the others are names with a summary."""
     top = argparse.ArgumentParser(
-        prog="grpo-tui", description="From a data set to a GRPO run that fits the card, learns, and is watched.",
-        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        prog="grpo-tui",
+        description="From a data set to a GRPO run that fits the card, learns, and is watched.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     top.add_argument("--version", action="version", version=f"grpo-tui {__version__}")
     add_screen_options(top)
     top.add_argument("--project", type=Path, default=Path(), metavar="DIR", help="project folder (default: here)")

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
-import signal
-import traceback
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.console import Console
 from textual import work
 from textual.app import SystemCommand
-from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from grpo_tui import lock, state
@@ -28,8 +23,12 @@ from grpo_tui.session import Session, farewell, now, what_is_done
 from .dialogs import Choose
 from .drawn import Choice
 from .rail import TITLES
+from .safe import SafeApp
 from .step import Step
-from .theme import THEME_CSS, ThemedApp
+from .theme import THEME_CSS
+
+if TYPE_CHECKING:
+    from .launch import LaunchStep
 
 
 def step_class(name: str) -> type[Step]:
@@ -37,17 +36,21 @@ def step_class(name: str) -> type[Step]:
     return getattr(import_module(f"grpo_tui.screens.{name}"), f"{TITLES[name]}Step")  # type: ignore[no-any-return]  # one class a file, by name
 
 
-class GrpoApp(ThemedApp[str]):
+class GrpoApp(SafeApp[str]):
     """Nine questions, then the panel of the run."""
 
     TITLE = "grpo-tui"
     CSS_PATH: ClassVar = [THEME_CSS, Path(__file__).with_name("app.tcss")]
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+z", "suspend_process", "to the shell", show=False),
-    ]
 
-    def __init__(self, project: Path, *, recipe: str = "", session: Session | None = None, theme: str | None = None,
-                 environ: Mapping[str, str] = os.environ) -> None:  # fmt: skip
+    def __init__(
+        self,
+        project: Path,
+        *,
+        recipe: str = "",
+        session: Session | None = None,
+        theme: str | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         super().__init__(theme=theme, environ=environ)
         self.project = project
         self.recipe = recipe
@@ -55,27 +58,13 @@ class GrpoApp(ThemedApp[str]):
         self.draft = Draft()
         self.facts: Mapping[str, str] = {}
         self.read_only = False
-        self.crash = ""
-        """The traceback of a fault of ours, without the values of variables: they may be secret."""
-
         self._lock: lock.Lock | None = None
         self._loaded = False
         self._saver = ThreadPoolExecutor(max_workers=1, thread_name_prefix="save")
-        self.error_console = Console(file=io.StringIO())
 
     def on_mount(self) -> None:
-        """Listen to the signals that end a terminal program, then open the project."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            try:
-                loop.add_signal_handler(number, self.leave_by_signal, number)
-            except (ValueError, RuntimeError):  # not in the main thread: a test drives the app
-                break
+        """Open the project."""
         self.open_project()
-
-    def leave_by_signal(self, number: int) -> None:
-        """Restore the terminal and end as the signal wants it; a training goes on."""
-        self.exit(result=self.last_words(), return_code=128 + number)
 
     # Opening
 
@@ -87,10 +76,11 @@ class GrpoApp(ThemedApp[str]):
             self.project.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             self.call_from_thread(
-                self.opened, None,
+                self.opened,
+                None,
                 Problem(str(self.project), f"The folder cannot be made: {error.strerror}.", "Choose another folder."),
                 read_only,
-            )  # fmt: skip
+            )
             return
         if not read_only and self._lock is None:
             holder = lock.acquire(self.project, take_over=take_over)
@@ -98,20 +88,36 @@ class GrpoApp(ThemedApp[str]):
         if isinstance(loaded, state.Loaded) and self.recipe and loaded.draft == Draft():
             begun = self.session.draft_for(self.recipe)
             loaded = begun if isinstance(begun, Problem) else state.Loaded(draft=begun)
-        self.call_from_thread(self.opened, holder, loaded, read_only)
+        running = self.last_run(loaded.draft) if isinstance(loaded, state.Loaded) else None
+        self.call_from_thread(self.opened, holder, loaded, read_only, running)
 
-    def opened(self, holder: lock.Lock | lock.Holder | Problem | None, loaded: state.Loaded | Problem,
-               read_only: bool) -> None:  # fmt: skip
+    def last_run(self, draft: Draft) -> Path | None:
+        """The run to come back to: the newest one, where launching it was the last thing done."""
+        from grpo_tui.run.folder import newest
+
+        return newest(self.project) if draft.step == "launch" and "launch" in draft.done else None
+
+    def opened(
+        self,
+        holder: lock.Lock | lock.Holder | Problem | None,
+        loaded: state.Loaded | Problem,
+        read_only: bool,
+        running: Path | None = None,
+    ) -> None:
         """Show the step where the user left, or what stands in the way of it."""
         if isinstance(holder, lock.Lock):
             self._lock = holder
         if isinstance(holder, lock.Holder):
-            self.push_screen(Choose("This project is open elsewhere", self.holder_choices(holder), "watch",
-                                    f"{holder} has it."), self.holder_answered)  # fmt: skip
+            self.push_screen(
+                Choose("This project is open elsewhere", self.holder_choices(holder), "watch", f"{holder} has it."),
+                self.holder_answered,
+            )
             return
         if isinstance(loaded, Problem):
-            self.push_screen(Choose("The state of this project cannot be read", BROKEN_CHOICES, "backup", str(loaded)),
-                             self.broken_answered)  # fmt: skip
+            self.push_screen(
+                Choose("The state of this project cannot be read", BROKEN_CHOICES, "backup", str(loaded)),
+                self.broken_answered,
+            )
             return
         self.read_only = read_only or loaded.read_only or isinstance(holder, Problem)
         self.draft = loaded.draft
@@ -119,6 +125,8 @@ class GrpoApp(ThemedApp[str]):
         news = " ".join([*loaded.notes, *([str(holder)] if isinstance(holder, Problem) else [])])
         news = news or what_is_done(self.draft)
         self.show_step(self.draft.step, news)
+        if running is not None:
+            self.watch_run(running)
 
     def holder_choices(self, holder: lock.Holder) -> list[Choice]:
         """What can be done about another instance."""
@@ -154,7 +162,7 @@ class GrpoApp(ThemedApp[str]):
         step.news = news
         step.read_only = self.read_only
         step.stale = stale(self.draft, self.facts)
-        if isinstance(self.screen, Step):
+        if len(self.screen_stack) > 1:
             self.switch_screen(step)
         else:
             self.push_screen(step)
@@ -205,6 +213,18 @@ class GrpoApp(ThemedApp[str]):
                 step.refresh_frame()
                 break
 
+    def on_launch_step_launched(self, message: LaunchStep.Launched) -> None:
+        """Watch the run."""
+        if message.draft != self.draft:
+            self.keep(finish(message.draft, "launch", now(), self.facts))
+        self.watch_run(message.run)
+
+    def watch_run(self, run: Path) -> None:
+        """The panel of a run, in place of the step."""
+        from .monitor.screen import MonitorScreen
+
+        self.switch_screen(MonitorScreen(run, read_only=self.read_only))
+
     # Keeping
 
     def keep(self, draft: Draft) -> None:
@@ -239,16 +259,12 @@ class GrpoApp(ThemedApp[str]):
         if self._lock is not None:
             self._lock.release()
 
-    def _handle_exception(self, error: Exception) -> None:
-        # Textual offers no public door to an error before it prints it with the values of all variables.
-        self.crash = "".join(traceback.format_exception(error))
-        super()._handle_exception(error)
-
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette offers."""
         for name in STEPS:
-            yield SystemCommand(f"Step: {TITLES[name]}", "Go to this step",
-                                lambda name=name: self.on_step_wanted(Step.Wanted(name)))  # fmt: skip
+            yield SystemCommand(
+                f"Step: {TITLES[name]}", "Go to this step", lambda name=name: self.on_step_wanted(Step.Wanted(name))
+            )
         yield SystemCommand("Leave", "Everything is kept", self.action_leave)
 
 

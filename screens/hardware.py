@@ -47,15 +47,20 @@ class HardwareStep(Step):
         yield Fields("Place", value_width=26, id="place")
         yield Rows(
             "GPUs",
-            Column("use", 3), Column("name", rank=0), Column("total", 9, right=True, rank=2),
-            Column("free", 9, right=True, rank=1), Column("cc", 4, rank=4), Column("held by", 20, rank=3),
-            empty="No GPU was found.", id="gpus",
-        )  # fmt: skip
+            Column("use", 3),
+            Column("name", rank=0),
+            Column("total", 9, right=True, rank=2),
+            Column("free", 9, right=True, rank=1),
+            Column("cc", 4, rank=4),
+            Column("held by", 20, rank=3),
+            empty="No GPU was found.",
+            id="gpus",
+        )
         yield Block(self._checks, id="checks")
 
     def find(self, say: Say) -> object:
         say("Reading the GPUs, the installed versions and the disk…")
-        machine = self.session.machine()
+        machine = self.session.look_at_machine()
         return machine, self.session.checks()
 
     def found(self, result: object) -> None:
@@ -77,19 +82,32 @@ class HardwareStep(Step):
             size = f"{hardware.manual_bytes / GIB:g}" if hardware.manual_bytes else ""
             fields += [
                 Field(key="manual_name", label="Card", value=hardware.manual_name, hint="Its name, for yourself."),
-                Field(key="manual_bytes", label="Memory", value=size, note="GiB a card, as nvidia-smi shows it",
-                      hint="GiB of one card: 24, 80, 39.4"),
+                Field(
+                    key="manual_bytes",
+                    label="Memory",
+                    value=size,
+                    note="GiB a card, as nvidia-smi shows it",
+                    hint="GiB of one card: 24, 80, 39.4",
+                ),
                 Field(key="manual_count", label="Cards", value=str(hardware.manual_count or ""), hint="How many cards"),
-                Field(key="manual_capability", label="Capability", value=hardware.manual_capability,
-                      note="as 8.0; empty: taken as 8.0 or newer", hint="Compute capability, such as 7.5, 8.0, 9.0"),
-            ]  # fmt: skip
+                Field(
+                    key="manual_capability",
+                    label="Capability",
+                    value=hardware.manual_capability,
+                    note="as 8.0; empty: taken as 8.0 or newer",
+                    hint="Compute capability, such as 7.5, 8.0, 9.0",
+                ),
+            ]
         self.query_one("#place", Fields).show(fields)
         rows = self.query_one("#gpus", Rows)
         rows.display = self.place == "gpus"
         gpus = self.machine.gpus if self.machine else ()
         problem = self.machine.problem if self.machine else None
-        rows.show([self._cells(gpu) for gpu in gpus], f"{len(hardware.gpus)} of {len(gpus)} taken" if gpus else "",
-                  empty=f"✗ {problem}" if problem else "No GPU was found. Left/right above: train on the CPU.")  # fmt: skip
+        rows.show(
+            [self._cells(gpu) for gpu in gpus],
+            f"{len(hardware.gpus)} of {len(gpus)} taken" if gpus else "",
+            empty=f"✗ {problem}" if problem else "No GPU was found. Left/right above: train on the CPU.",
+        )
         self.query_one("#checks", Block).redraw()
 
     def _cells(self, gpu: "GPU") -> Sequence[Text]:
@@ -102,10 +120,13 @@ class HardwareStep(Step):
             held = "hidden from CUDA"
         capability = ".".join(map(str, gpu.capability)) if gpu.capability else "–"
         return (
-            mark, text((one_line(gpu.name, 60), role)), text((format_gib(gpu.total_bytes), role)),
-            text((format_gib(gpu.free_bytes), f"{role} bold")), text((capability, "muted")),
+            mark,
+            text((one_line(gpu.name, 60), role)),
+            text((format_gib(gpu.total_bytes), role)),
+            text((format_gib(gpu.free_bytes), f"{role} bold")),
+            text((capability, "muted")),
             text((one_line(held, 40) or "–", "warn" if held and gpu.visible else "muted")),
-        )  # fmt: skip
+        )
 
     def _checks(self, width: int) -> Sequence[Text]:
         text = self.palette.text
@@ -136,8 +157,11 @@ class HardwareStep(Step):
             except ValueError:
                 self.notify(f"{event.value} is not a number.", severity="warning", markup=False)
                 return
-            hardware = (replace(hardware, manual_bytes=int(number * GIB)) if event.key == "manual_bytes"
-                        else replace(hardware, manual_count=int(number)))  # fmt: skip
+            hardware = (
+                replace(hardware, manual_bytes=int(number * GIB))
+                if event.key == "manual_bytes"
+                else replace(hardware, manual_count=int(number))
+            )
         self.answer(replace(self.draft, hardware=hardware))
 
     @on(Rows.Picked)

@@ -18,14 +18,14 @@ from grpo_tui.problem import Problem
 from .dialogs import Ask
 from .drawn import GLYPHS, Block
 from .line import wrap
-from .step import Say, Step, Trouble
+from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
     from grpo_tui.session import Departure
 
 
-class LaunchStep(Step):
+class LaunchStep(Step, inherit_bindings=False):
     """What will be executed, and whether it shall be."""
 
     NAME = "launch"
@@ -35,7 +35,7 @@ class LaunchStep(Step):
         "The training runs in a session of its own: it goes on when this terminal or the SSH connection ends. "
         "`grpo-tui watch` shows it again, `grpo-tui stop` ends it after the current step with a checkpoint."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "monitor", "newest run")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "monitor", "newest run"), *FRAME_KEYS]
 
     @dataclass
     class Launched(Message):
@@ -127,9 +127,13 @@ class LaunchStep(Step):
             return
 
         def about(width: int) -> Sequence[Text]:
-            rows = [row for label, value in self._facts()
-                    for row in wrap(self.palette, one_line(value, 1200), width, "text",
-                                    self.palette.text((f"{label:<9}", "muted")))]  # fmt: skip
+            rows = [
+                row
+                for label, value in self._facts()
+                for row in wrap(
+                    self.palette, one_line(value, 1200), width, "text", self.palette.text((f"{label:<9}", "muted"))
+                )
+            ]
             for words in departure.changed:
                 rows += wrap(self.palette, one_line(words, 300), width, "text", self.palette.text(("! ", "warn bold")))
             return rows

@@ -38,8 +38,10 @@ def wrap(palette: Palette, text: str, width: int, style: str = "text", indent: s
                 length += cells + (1 if words else 0)
                 words.append(piece)
         rows.append(palette.text((" ".join(words), style)))
-    return [(first if at == 0 else palette.text((" " * first.cell_len, style))).copy().append_text(row)
-            for at, row in enumerate(rows)]  # fmt: skip
+    return [
+        (first if at == 0 else palette.text((" " * first.cell_len, style))).copy().append_text(row)
+        for at, row in enumerate(rows)
+    ]
 
 
 def _pieces(word: str, room: int) -> list[str]:

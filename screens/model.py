@@ -16,7 +16,7 @@ from grpo_tui.problem import Problem
 from .dialogs import Ask, Type
 from .drawn import Block, Choice, Field, Fields
 from .line import fit, wrap
-from .step import Say, Step, Trouble
+from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.gauge import gauge
 from .widgets.panel import head
 
@@ -33,7 +33,7 @@ METHODS = (
 )
 
 
-class ModelStep(Step):
+class ModelStep(Step, inherit_bindings=False):
     """Which model, and which part of it learns."""
 
     NAME = "model"
@@ -46,6 +46,7 @@ class ModelStep(Step):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "fetch", "fetch configuration"),
         Binding("t", "token", "token", show=False),
+        *FRAME_KEYS,
     ]
 
     facts: "ModelFacts | None" = None
@@ -71,7 +72,8 @@ class ModelStep(Step):
         if isinstance(facts, Problem):
             return facts
         say("Working out the memory…")
-        return facts, self.session.method_plans(self.draft)
+        plans = self.session.method_plans(self.draft, say)
+        return plans if isinstance(plans, Problem) else (facts, plans)
 
     def found(self, result: object) -> None:
         self.facts, self.plans = result  # type: ignore[misc]  # the pair that `find` made
@@ -84,12 +86,28 @@ class ModelStep(Step):
         answer = self.draft.model
         known = self.session.known_models(self.draft)
         choices = (*(Choice(name, name, note) for name, note in known), Choice(TYPED, "a hub id or a folder…"))
-        fields = [Field(key="name", label="Model", value=answer.name, choices=choices, current=answer.name,
-                        state="ok" if self.facts else "")]  # fmt: skip
+        fields = [
+            Field(
+                key="name",
+                label="Model",
+                value=answer.name,
+                choices=choices,
+                current=answer.name,
+                state="ok" if self.facts else "",
+            )
+        ]
         if answer.revision or (self.facts and self.facts.commit):
             commit = self.facts.commit[:12] if self.facts else ""
-            fields.append(Field(key="revision", label="Revision", value=answer.revision or "main", current=answer.revision,
-                                note=f"commit {commit}" if commit else "", hint="Branch, tag or commit; empty: main"))  # fmt: skip
+            fields.append(
+                Field(
+                    key="revision",
+                    label="Revision",
+                    value=answer.revision or "main",
+                    current=answer.revision,
+                    note=f"commit {commit}" if commit else "",
+                    hint="Branch, tag or commit; empty: main",
+                )
+            )
         label = next(choice.label for choice in METHODS if choice.value == answer.method)
         fields.append(Field(key="method", label="Train", value=label, current=answer.method, choices=METHODS))
         self.query_one("#model", Fields).show(fields)
@@ -112,10 +130,16 @@ class ModelStep(Step):
             text(*(fit(text((label, "muted")), cells) for label, _ in strip)),
             text(*(fit(text((value, "text bold")), cells) for _, value in strip)),
         ]
-        template = ("ok", "A chat template: prompts become a conversation.") if facts.chat_template else (
-            "warn", "No chat template: prompts are taken as plain text.")  # fmt: skip
-        ends = ("ok", f"Ends with {', '.join(one_line(end, 24) for end in facts.end_tokens[:3])}.") if facts.end_tokens else (
-            "warn", "No end token is named: completions may never end.")  # fmt: skip
+        template = (
+            ("ok", "A chat template: prompts become a conversation.")
+            if facts.chat_template
+            else ("warn", "No chat template: prompts are taken as plain text.")
+        )
+        ends = (
+            ("ok", f"Ends with {', '.join(one_line(end, 24) for end in facts.end_tokens[:3])}.")
+            if facts.end_tokens
+            else ("warn", "No end token is named: completions may never end.")
+        )
         for level, words in (template, ends, *(("warn", note) for note in facts.notes)):
             sign = text(("✓ " if level == "ok" else "! ", f"{level} bold"))
             rows += wrap(self.palette, one_line(words, 300), width, "muted" if level == "ok" else "text", sign)
@@ -142,12 +166,15 @@ class ModelStep(Step):
             memory = plan.memory
             fits = not room or memory.fits(room)
             share = memory.peak_bytes / scale
-            rows.append(text(
-                name, gauge(self.palette, bar, share, "accent" if fits else "warn"),
-                (f" {format_gib(memory.peak_bytes):>10}", "text bold"),
-                (f"  {format_gib(memory.interval[0])[:-4]}–{format_gib(memory.interval[1])}", "muted"),
-                ("  ✓ fits" if fits else "  ✗ too big", "ok" if fits else "fail"),
-            ))  # fmt: skip
+            rows.append(
+                text(
+                    name,
+                    gauge(self.palette, bar, share, "accent" if fits else "warn"),
+                    (f" {format_gib(memory.peak_bytes):>10}", "text bold"),
+                    (f"  {format_gib(memory.interval[0])[:-4]}–{format_gib(memory.interval[1])}", "muted"),
+                    ("  ✓ fits" if fits else "  ✗ too big", "ok" if fits else "fail"),
+                )
+            )
         notes = dict.fromkeys(note for plan in known if plan.memory for note in plan.memory.notes)
         for note in notes:
             rows += wrap(self.palette, note, width, "muted", " ")
@@ -179,10 +206,18 @@ class ModelStep(Step):
 
         def about(width: int) -> Sequence[Text]:
             return [
-                *wrap(self.palette, f"Configuration and tokenizer of {one_line(self.draft.model.name, 96)}, a few megabytes.",
-                      width),
-                *wrap(self.palette, f"They go to {self.session.model_cache()}. No weights are fetched now.", width, "muted"),
-            ]  # fmt: skip
+                *wrap(
+                    self.palette,
+                    f"Configuration and tokenizer of {one_line(self.draft.model.name, 96)}, a few megabytes.",
+                    width,
+                ),
+                *wrap(
+                    self.palette,
+                    f"They go to {self.session.model_cache()}. No weights are fetched now.",
+                    width,
+                    "muted",
+                ),
+            ]
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -201,8 +236,10 @@ class ModelStep(Step):
                 words = str(problem) if problem else "The token is in Hugging Face's own store now."
                 self.notify(words, severity="error" if problem else "information", markup=False)
 
-        about = "For gated models. It goes to Hugging Face's own token file, never into this project. " \
-                "Make one at huggingface.co/settings/tokens."  # fmt: skip
+        about = (
+            "For gated models. It goes to Hugging Face's own token file, never into this project. "
+            "Make one at huggingface.co/settings/tokens."
+        )
         self.app.push_screen(Type("Hugging Face token", "", about, secret=True), given)
 
     def missing(self) -> Trouble | None:

@@ -13,8 +13,12 @@ from .widgets.lines import Lines
 TITLES: Mapping[str, str] = {name: name.capitalize() for name in STEPS}
 """Step to its name on the screen."""
 
-_ROLES = {"done": ("✓", "ok", "text"), "stale": ("!", "warn", "text"), "now": ("●", "accent", "text bold"),
-          "next": ("○", "faint", "muted")}  # fmt: skip
+_ROLES = {
+    "done": ("✓", "ok", "text"),
+    "stale": ("!", "warn", "text"),
+    "now": ("●", "accent", "text bold"),
+    "next": ("○", "faint", "muted"),
+}
 
 
 def chosen(draft: Draft, step: str) -> str:
@@ -96,5 +100,3 @@ class Rail(Lines):
         for row in filled:
             row.stylize_before(surface)
         return filled
-
-

@@ -15,14 +15,14 @@ from grpo_tui.problem import Problem
 from .dialogs import Show
 from .drawn import GLYPHS, Block, Column, Rows
 from .line import wrap
-from .step import Say, Step, Trouble
+from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
     from grpo_tui.session import Outlook
 
 
-class ReviewStep(Step):
+class ReviewStep(Step, inherit_bindings=False):
     """The files, and the check list."""
 
     NAME = "review"
@@ -32,7 +32,7 @@ class ReviewStep(Step):
         "Space shows a file, or how it would change. A file that you have edited is kept as it is unless you choose o; the "
         "old one then stays beside it as a backup. Values you edited in config.toml are taken over as yours."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "overwrite", "keep mine / replace")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "overwrite", "keep mine / replace"), *FRAME_KEYS]
 
     outlook: "Outlook | None" = None
     replaced: "frozenset[str]" = frozenset()
@@ -40,9 +40,13 @@ class ReviewStep(Step):
 
     def body(self) -> ComposeResult:
         yield Rows(
-            "Files", Column("name", 20), Column("state", 34), Column("lines", 14, right=True),
-            empty="Everything on the disk is as it shall be.", id="files",
-        )  # fmt: skip
+            "Files",
+            Column("name", 20),
+            Column("state", 34),
+            Column("lines", 14, right=True),
+            empty="Everything on the disk is as it shall be.",
+            id="files",
+        )
         yield Block(self._list, id="list")
 
     def find(self, say: Say) -> object:
@@ -76,7 +80,14 @@ class ReviewStep(Step):
             return []
         text = self.palette.text
         bad = sum(level != "ok" for level, _ in outlook.checks)
-        rows = [head(self.palette, width, "Check list", reading=text((f"{bad} to know" if bad else "all fine", "warn" if bad else "muted")))]
+        rows = [
+            head(
+                self.palette,
+                width,
+                "Check list",
+                reading=text((f"{bad} to know" if bad else "all fine", "warn" if bad else "muted")),
+            )
+        ]
         for level, words in outlook.checks:
             role = "muted" if level == "ok" else "text"
             rows += wrap(self.palette, one_line(words, 400), width, role, text((f" {GLYPHS[level]} ", f"{level} bold")))
@@ -90,10 +101,14 @@ class ReviewStep(Step):
         change = self.outlook.changes[event.index]
         shown = inert(change.diff if change.old is not None else change.new).splitlines()
         roles = {"+": "ok", "-": "fail", "@": "accent"} if change.old is not None else {}
-        self.app.push_screen(Show(
-            change.name,
-            lambda width: [self.palette.text((row.expandtabs(4) or " ", roles.get(row[:1], "text"))) for row in shown],
-        ))  # fmt: skip
+        self.app.push_screen(
+            Show(
+                change.name,
+                lambda width: [
+                    self.palette.text((row.expandtabs(4) or " ", roles.get(row[:1], "text"))) for row in shown
+                ],
+            )
+        )
 
     def action_overwrite(self) -> None:
         """Keep the user's own version of the file under the cursor, or replace it."""

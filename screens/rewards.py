@@ -17,14 +17,14 @@ from grpo_tui.problem import Problem
 from .dialogs import Choose, Show, Type
 from .drawn import GLYPHS, Block, Choice, Column, Draw, Rows
 from .line import wrap
-from .step import Say, Step, Trouble
+from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
     from grpo_tui.session import Offer
 
 
-class RewardsStep(Step):
+class RewardsStep(Step, inherit_bindings=False):
     """Three to five functions and their weights."""
 
     NAME = "rewards"
@@ -41,6 +41,7 @@ class RewardsStep(Step):
         Binding("w", "weight", "weight"),
         Binding("f", "file", "own file"),
         Binding("p", "propose", "propose anew", show=False),
+        *FRAME_KEYS,
     ]
 
     offers: "tuple[Offer, ...]" = ()
@@ -49,9 +50,14 @@ class RewardsStep(Step):
 
     def body(self) -> ComposeResult:
         yield Rows(
-            "Functions", Column("use", 3), Column("name", 18), Column("weight", 8, right=True),
-            Column("pays for", rank=1), empty="No function yet.", id="functions",
-        )  # fmt: skip
+            "Functions",
+            Column("use", 3),
+            Column("name", 18),
+            Column("weight", 8, right=True),
+            Column("pays for", rank=1),
+            empty="No function yet.",
+            id="functions",
+        )
         yield Block(self._detail, id="detail")
         yield Block(self._problems, id="problems")
 
@@ -84,12 +90,14 @@ class RewardsStep(Step):
         for offer in self.offers:
             weight = weights.get(offer.name)
             role = "muted" if not weight else "text"
-            cells.append((
-                text(("✓", "ok bold")) if weight is not None else text(("·", "muted")),
-                text((one_line(offer.name, 40), role)),
-                text((f"{offer.weight if weight is None else weight:g}", f"{role} bold" if weight else "muted")),
-                text((one_line(offer.pays, 200), role)),
-            ))  # fmt: skip
+            cells.append(
+                (
+                    text(("✓", "ok bold")) if weight is not None else text(("·", "muted")),
+                    text((one_line(offer.name, 40), role)),
+                    text((f"{offer.weight if weight is None else weight:g}", f"{role} bold" if weight else "muted")),
+                    text((one_line(offer.pays, 200), role)),
+                )
+            )
         total = sum(weights.values())
         where = self.draft.rewards.file if self.from_file else "proposed from the data"
         reading = f"{len(weights)} of {len(self.offers)} · highest sum {total:g} · {where}" if self.offers else ""
@@ -134,8 +142,9 @@ class RewardsStep(Step):
         self._take(weights)
 
     def _take(self, weights: dict[str, float]) -> None:
-        items = tuple(RewardItem(name=offer.name, weight=weights[offer.name])
-                      for offer in self.offers if offer.name in weights)  # fmt: skip
+        items = tuple(
+            RewardItem(name=offer.name, weight=weights[offer.name]) for offer in self.offers if offer.name in weights
+        )
         self.draft = replace(self.draft, rewards=replace(self.draft.rewards, items=items))
         self._check()
         self.answer(self.draft)
@@ -166,7 +175,9 @@ class RewardsStep(Step):
             self._take({**self.weights, offer.name: weight})
 
         about = "How much it counts. 0: it is logged, not paid. Numbers such as 1, 0.25, 0.125 add up exactly."
-        self.app.push_screen(Type(f"Weight of {offer.name}", f"{self.weights.get(offer.name, offer.weight):g}", about), typed)
+        self.app.push_screen(
+            Type(f"Weight of {offer.name}", f"{self.weights.get(offer.name, offer.weight):g}", about), typed
+        )
 
     def action_code(self) -> None:
         """Show the code of the function under the cursor."""
@@ -177,8 +188,10 @@ class RewardsStep(Step):
     def _code_of(self, code: str) -> Draw:
         lines = inert(code).splitlines()
         digits = len(str(len(lines)))
-        return lambda width: [self.palette.text((f"{k:>{digits}}  ", "faint"), (line.expandtabs(4), "text"))
-                              for k, line in enumerate(lines, 1)]  # fmt: skip
+        return lambda width: [
+            self.palette.text((f"{k:>{digits}}  ", "faint"), (line.expandtabs(4), "text"))
+            for k, line in enumerate(lines, 1)
+        ]
 
     def action_file(self) -> None:
         """Take functions from a file of one's own."""
@@ -192,13 +205,18 @@ class RewardsStep(Step):
                 return
             self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=())), look=True)
 
-        about = "A Python file with functions like `def correct(completions, answer, **kwargs): ...`, one number per " \
-                "completion. It is copied to rewards.py; nothing in it is run yet."  # fmt: skip
+        about = (
+            "A Python file with functions like `def correct(completions, answer, **kwargs): ...`, one number per "
+            "completion. It is copied to rewards.py; nothing in it is run yet."
+        )
         self.app.push_screen(Type("Own rewards", "", about, paths=self.session.project), typed)
 
     def action_propose(self) -> None:
         """Propose from the data again, where rewards.py is ours to replace."""
-        choices = (Choice("keep", "keep rewards.py"), Choice("move", "propose anew", "rewards.py is kept as rewards.old.py"))
+        choices = (
+            Choice("keep", "keep rewards.py"),
+            Choice("move", "propose anew", "rewards.py is kept as rewards.old.py"),
+        )
 
         def answered(value: str | None) -> None:
             if value == "move":

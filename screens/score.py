@@ -16,7 +16,7 @@ from grpo_tui.problem import Problem
 from .dialogs import Ask, Type, Write
 from .drawn import GLYPHS, Block, Column, Rows
 from .line import wrap
-from .step import Say, Step, Trouble
+from .step import FRAME_KEYS, Say, Step, Trouble
 from .theme import Palette
 from .widgets.panel import head
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from grpo_tui.session import Trial
 
 
-class ScoreStep(Step):
+class ScoreStep(Step, inherit_bindings=False):
     """Completions down, rewards across."""
 
     NAME = "score"
@@ -42,6 +42,7 @@ class ScoreStep(Step):
         Binding("d", "delete", "remove"),
         Binding("o", "row", "other row"),
         Binding("s", "skip", "skip", show=False),
+        *FRAME_KEYS,
     ]
 
     trial: "Trial | None" = None
@@ -73,20 +74,24 @@ class ScoreStep(Step):
         names = table.names if table else tuple(item.name for item in self.draft.rewards.items)
         wide = max(7, *(min(12, len(name)) for name in names)) if names else 7
         rows.columns_ = (
-            Column("expect", 6, rank=9), Column("completion", rank=0),
+            Column("expect", 6, rank=9),
+            Column("completion", rank=0),
             *(Column(one_line(name, wide), wide, right=True, rank=1) for name in names),
-            Column("sum", 7, right=True, rank=0), Column("advantage", 9, right=True, rank=0),
-        )  # fmt: skip
+            Column("sum", 7, right=True, rank=0),
+            Column("advantage", 9, right=True, rank=0),
+        )
         cells = []
         for at, sample in enumerate(samples):
             paid = table.rewards[at] if table else (None,) * len(names)
-            cells.append((
-                text((sample.expect or "–", "muted")),
-                text((one_line(sample.text, 400) or "(empty)", "text")),
-                *(figure(self.palette, value, known=table is not None) for value in paid),
-                figure(self.palette, table.weighted[at] if table else None, bold=True, known=table is not None),
-                figure(self.palette, table.advantages[at] if table else None, sign=True, known=table is not None),
-            ))  # fmt: skip
+            cells.append(
+                (
+                    text((sample.expect or "–", "muted")),
+                    text((one_line(sample.text, 400) or "(empty)", "text")),
+                    *(figure(self.palette, value, known=table is not None) for value in paid),
+                    figure(self.palette, table.weighted[at] if table else None, bold=True, known=table is not None),
+                    figure(self.palette, table.advantages[at] if table else None, sign=True, known=table is not None),
+                )
+            )
         where = f"row {self.trial.row + 1} · right answer {one_line(str(self.trial.answer), 24)}" if self.trial else ""
         rows.show(cells, where)
         self.query_one("#detail", Block).redraw()
@@ -97,7 +102,9 @@ class ScoreStep(Step):
             return []
         text = self.palette.text
         sample = self.trial.samples[min(self.query_one(Rows).cursor, len(self.trial.samples) - 1)]
-        rows = [head(self.palette, width, "Completion", reading=text((one_line(sample.note, 60) or sample.origin, "muted")))]
+        rows = [
+            head(self.palette, width, "Completion", reading=text((one_line(sample.note, 60) or sample.origin, "muted")))
+        ]
         shown = wrap(self.palette, one_line(sample.text, 600), width, "text", text((" text      ", "muted")))
         prompt = wrap(self.palette, one_line(self.trial.prompt, 600), width, "muted", text((" prompt    ", "muted")))
         return [*rows, *prompt[:3], *shown[:5]]
@@ -108,7 +115,12 @@ class ScoreStep(Step):
             return []
         table = self.table
         faults = sum(len(problems) for problems in table.problems.values()) + len(table.composition)
-        reading = text((f"{faults} to mend" if faults else "each returned one number per completion", "warn" if faults else "muted"))
+        reading = text(
+            (
+                f"{faults} to mend" if faults else "each returned one number per completion",
+                "warn" if faults else "muted",
+            )
+        )
         rows = [head(self.palette, width, "Functions", reading=reading)]
         for name, weight in zip(table.names, table.weights, strict=True):
             bad = table.problems.get(name, ())
@@ -116,8 +128,15 @@ class ScoreStep(Step):
             seconds = table.seconds_per_call.get(name)
             time = f"{seconds * 1000:,.1f} ms a call" if seconds is not None else "not called"
             word = {"ok": "works", "warn": "works, but", "fail": "does not work"}[state]
-            rows.append(text((f" {GLYPHS[state]} ", f"{state} bold"), (f"{one_line(name, 20):<20} ", "text"),
-                             (f"× {weight:g}".ljust(9), "muted"), (f"{word:<14}", "text"), (time, "muted")))  # fmt: skip
+            rows.append(
+                text(
+                    (f" {GLYPHS[state]} ", f"{state} bold"),
+                    (f"{one_line(name, 20):<20} ", "text"),
+                    (f"× {weight:g}".ljust(9), "muted"),
+                    (f"{word:<14}", "text"),
+                    (time, "muted"),
+                )
+            )
             for problem in bad:
                 rows += wrap(self.palette, one_line(f"{problem.what} {problem.remedy}", 400), width, "text", "   ")
             for note in table.notes.get(name, ()):
@@ -210,8 +229,11 @@ class ScoreStep(Step):
         if self.table is None:
             return Trouble("The rewards have not been run.", "enter", "asks for your yes; s skips")
         if self.table.blocking:
-            return Trouble(f"{', '.join(one_line(name, 30) for name in self.table.blocking)} would stop the training.",
-                           "[", "back to Rewards; s skips")  # fmt: skip
+            return Trouble(
+                f"{', '.join(one_line(name, 30) for name in self.table.blocking)} would stop the training.",
+                "[",
+                "back to Rewards; s skips",
+            )
         return None
 
     def action_next(self) -> None:
@@ -224,13 +246,21 @@ class ScoreStep(Step):
         def about(width: int) -> Sequence[Text]:
             names = ", ".join(item.name for item in self.draft.rewards.items)
             return [
-                *wrap(self.palette, f"Runs {one_line(names, 200)} of {self.draft.rewards.file} on the samples, with the "
-                      f"prompt and the answer of row {self.draft.score.row + 1} of {self.draft.dataset.source}.", width),
+                *wrap(
+                    self.palette,
+                    f"Runs {one_line(names, 200)} of {self.draft.rewards.file} on the samples, with the "
+                    f"prompt and the answer of row {self.draft.score.row + 1} of {self.draft.dataset.source}.",
+                    width,
+                ),
                 self.palette.text(),
-                *wrap(self.palette, "In a process of its own, without your tokens. Code can still read files and use the "
-                      "network: read it first (c on the Rewards step). The yes holds for this file and this data.",
-                      width, "muted"),
-            ]  # fmt: skip
+                *wrap(
+                    self.palette,
+                    "In a process of its own, without your tokens. Code can still read files and use the "
+                    "network: read it first (c on the Rewards step). The yes holds for this file and this data.",
+                    width,
+                    "muted",
+                ),
+            ]
 
         def answered(yes: bool | None) -> None:
             if yes:
@@ -244,7 +274,9 @@ class ScoreStep(Step):
         return replace(self.draft, score=ScoreAnswer(samples=samples, row=score.row, skipped=score.skipped))
 
 
-def figure(palette: Palette, value: float | None, *, bold: bool = False, sign: bool = False, known: bool = True) -> Text:
+def figure(
+    palette: Palette, value: float | None, *, bold: bool = False, sign: bool = False, known: bool = True
+) -> Text:
     """A reward for people: three decimals, `none` where the function gave nothing."""
     if value is None:
         return palette.text(("none" if known else "–", "muted"))

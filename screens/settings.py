@@ -16,7 +16,7 @@ from grpo_tui.inert import one_line
 from .dialogs import Type
 from .drawn import Block, Choice, Column, Field, Fields, Rows
 from .line import wrap
-from .step import Say, Step, Trouble
+from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.gauge import gauge
 from .widgets.panel import head
 
@@ -29,7 +29,7 @@ AIMS = (
 )
 
 
-class SettingsStep(Step):
+class SettingsStep(Step, inherit_bindings=False):
     """The plan, value by value."""
 
     NAME = "settings"
@@ -42,6 +42,7 @@ class SettingsStep(Step):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "add", "another key"),
         Binding("u", "undo", "undo"),
+        *FRAME_KEYS,
     ]
 
     plan: "Plan | None" = None
@@ -50,9 +51,14 @@ class SettingsStep(Step):
         yield Fields("Aim", value_width=24, label_width=14, id="aim")
         yield Block(self._memory, id="memory")
         yield Rows(
-            "Values", Column("key", 34), Column("value", 18, right=True), Column("source", 15, rank=2), Column("why", rank=1),
-            empty="The values appear when model and data have been read.", id="values",
-        )  # fmt: skip
+            "Values",
+            Column("key", 34),
+            Column("value", 18, right=True),
+            Column("source", 15, rank=2),
+            Column("why", rank=1),
+            empty="The values appear when model and data have been read.",
+            id="values",
+        )
         yield Block(self._detail, id="detail")
 
     def find(self, say: Say) -> object:
@@ -67,21 +73,28 @@ class SettingsStep(Step):
         batch = self.plan.batch.words() if self.plan else ""
         fields = [
             Field(key="prefer", label="Prefer", value=label, current=settings.prefer, choices=AIMS, note=batch),
-            Field(key="notify_command", label="When it ends", value=settings.notify_command, note="a command to run; may be empty",
-                  hint="A shell command; it gets GRPO_TUI_RUN and GRPO_TUI_EXIT."),
-        ]  # fmt: skip
+            Field(
+                key="notify_command",
+                label="When it ends",
+                value=settings.notify_command,
+                note="a command to run; may be empty",
+                hint="A shell command; it gets GRPO_TUI_RUN and GRPO_TUI_EXIT.",
+            ),
+        ]
         self.query_one("#aim", Fields).show(fields)
         values = self.query_one("#values", Rows)
         values.most = max(6, self.query_one("#body").size.height - (16 if self.size.height >= 30 else 11))
         cells = []
         for setting in self.plan.settings if self.plan else ():
             mine = setting.key in settings.overrides
-            cells.append((
-                text((one_line(setting.key, 60), "text bold" if mine else "text")),
-                text((one_line(spell(setting.value), 60), "text bold")),
-                text((setting.source, "text" if mine else "muted")),
-                text((one_line(setting.why, 200), "muted")),
-            ))  # fmt: skip
+            cells.append(
+                (
+                    text((one_line(setting.key, 60), "text bold" if mine else "text")),
+                    text((one_line(spell(setting.value), 60), "text bold")),
+                    text((setting.source, "text" if mine else "muted")),
+                    text((one_line(setting.why, 200), "muted")),
+                )
+            )
         checked = "checked with the installed GRPOConfig" if self.plan and not self.failed else ""
         values.show(cells, f"{len(cells)} · {checked}" if cells else "")
         for block in self.query(Block):
@@ -99,10 +112,14 @@ class SettingsStep(Step):
             parts = sorted(memory.parts_by_phase[phase], key=lambda part: -part.bytes)
             largest = ", ".join(f"{part.name} {format_gib(part.bytes)}" for part in parts[:2])
             over = bool(room) and needed > room
-            rows.append(text(
-                (f" {phase:<9}", "text"), gauge(self.palette, max(8, width // 3), needed / scale, "warn" if over else "accent"),
-                (f" {format_gib(needed):>9}", "text bold"), (f"  {largest}", "muted"),
-            ))  # fmt: skip
+            rows.append(
+                text(
+                    (f" {phase:<9}", "text"),
+                    gauge(self.palette, max(8, width // 3), needed / scale, "warn" if over else "accent"),
+                    (f" {format_gib(needed):>9}", "text bold"),
+                    (f"  {largest}", "muted"),
+                )
+            )
         low, high = memory.interval
         peak = f" peak {format_gib(low)[:-4]}–{format_gib(high)}" + ("; an estimate" if memory.estimate else "")
         rows.append(text((peak, "muted")))
@@ -112,7 +129,9 @@ class SettingsStep(Step):
         setting = self._here()
         if setting is None:
             return []
-        rows = [head(self.palette, width, one_line(setting.key, 50), reading=self.palette.text((setting.source, "muted")))]
+        rows = [
+            head(self.palette, width, one_line(setting.key, 50), reading=self.palette.text((setting.source, "muted")))
+        ]
         rows += wrap(self.palette, one_line(setting.what, 300), width, "text", " ")
         rows += wrap(self.palette, one_line(setting.why, 400), width, "muted", " ")
         for note in self.plan.notes if self.plan else ():

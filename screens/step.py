@@ -44,7 +44,24 @@ class Trouble:
     verb: str = ""
 
 
-class Step(Screen[None]):
+FRAME_KEYS: list[BindingType] = [
+    Binding("escape", "back", "back", key_display="esc"),
+    Binding("enter", "next", "go on", show=False),
+    Binding("tab", "app.focus_next", "next panel", key_display="tab"),
+    Binding("left_square_bracket", "turn(-1)", "step before", show=False),
+    Binding("right_square_bracket", "turn(1)", "step after", show=False),
+    *(Binding(str(k), f"jump({k})", f"to {TITLES[name]}", show=False) for k, name in enumerate(STEPS, start=1)),
+    Binding("x", "cancel", "cancel", show=False),
+    Binding("r", "look", "look again", show=False),
+    Binding("question_mark", "help", "help", key_display="?"),
+    Binding("q", "app.leave", "quit"),
+    Binding("colon", "app.command_palette", "commands", key_display=":", show=False),
+    Binding("shift+tab", "app.focus_previous", "panel before", show=False),
+]
+"""What every step answers to. A step with keys of its own puts them before these: the key line drops the last first."""
+
+
+class Step(Screen[None], inherit_bindings=False):
     """A question, why it matters, the answer so far, and what is still missing."""
 
     NAME: ClassVar[str]
@@ -56,19 +73,7 @@ class Step(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (MIN_SIZE[0], "-narrow"), (90, "-wide")]  # noqa: RUF012  Textual's own
     VERTICAL_BREAKPOINTS = [(0, "-short"), (MIN_SIZE[1], "-low"), (30, "-tall")]  # noqa: RUF012  Textual's own
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "back", key_display="esc"),
-        Binding("enter", "next", "go on", show=False),
-        Binding("tab", "app.focus_next", "next panel", key_display="tab"),
-        Binding("left_square_bracket", "turn(-1)", "step before", show=False),
-        Binding("right_square_bracket", "turn(1)", "step after", show=False),
-        *(Binding(str(k), f"jump({k})", f"to {TITLES[name]}", show=False) for k, name in enumerate(STEPS, start=1)),
-        Binding("x", "cancel", "cancel", show=False),
-        Binding("r", "look", "look again", show=False),
-        Binding("question_mark", "help", "help", key_display="?"),
-        Binding("q", "app.leave", "quit"),
-        Binding("colon", "app.command_palette", "commands", key_display=":", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = FRAME_KEYS
 
     @dataclass
     class Answered(Message):
@@ -188,8 +193,12 @@ class Step(Screen[None]):
         text = self.palette.text
         name = one_line(self.session.project.resolve().name or "/", 40)
         mark = text(("  read only", "warn bold")) if self.read_only else text()
-        left = text(("  " if width < 90 else " grpo-tui ", "accent bold"), ("│ " if width >= 90 else "", "border"),
-                    (name, "text bold"), mark)  # fmt: skip
+        left = text(
+            ("  " if width < 90 else " grpo-tui ", "accent bold"),
+            ("│ " if width >= 90 else "", "border"),
+            (name, "text bold"),
+            mark,
+        )
         return [spread(width, left, text((self.session.machine_words(), "muted"), " "))]
 
     def _question(self, width: int) -> Sequence[Text]:
@@ -197,8 +206,9 @@ class Step(Screen[None]):
         place = text((f"step {STEPS.index(self.NAME) + 1} of {len(STEPS)}", "muted"))
         rows = [spread(width, text((self.QUESTION, "text bold")), place), *wrap(self.palette, self.WHY, width, "muted")]
         if self.NAME in self.stale:
-            rows += wrap(self.palette, self.session.what_changed(self.stale[self.NAME]), width, "text",
-                         text(("! ", "warn bold")))  # fmt: skip
+            rows += wrap(
+                self.palette, self.session.what_changed(self.stale[self.NAME]), width, "text", text(("! ", "warn bold"))
+            )
         if self.news:
             rows += wrap(self.palette, self.news, width, "text", text(("  ", "text")))
         return rows
@@ -207,8 +217,18 @@ class Step(Screen[None]):
         text = self.palette.text
         if self.doing:
             tail = "  continues by itself" if self._go_on_when_ready else ""
-            return [fit(text(("● ", "accent bold"), (self.doing, "text"), (tail, "muted"), ("  x ", "accent bold"),
-                             ("cancel", "muted")), width)]  # fmt: skip
+            return [
+                fit(
+                    text(
+                        ("● ", "accent bold"),
+                        (self.doing, "text"),
+                        (tail, "muted"),
+                        ("  x ", "accent bold"),
+                        ("cancel", "muted"),
+                    ),
+                    width,
+                )
+            ]
         if self.failed:
             problem = self.failed[0]
             more = f"  ({len(self.failed) - 1} more)" if len(self.failed) > 1 else ""

@@ -79,14 +79,30 @@ class TaskStep(Step):
             value = getattr(task, question.field)
             options = tuple(Choice(choice.value, choice.label, choice.hint) for choice in question.choices)
             shown = next((option.label for option in options if option.value == value), "")
-            fields.append(Field(key=question.field, label=question.text, value=shown, current=value, choices=options,
-                                state="ok" if value else "", hint=question.why))  # fmt: skip
+            fields.append(
+                Field(
+                    key=question.field,
+                    label=question.text,
+                    value=shown,
+                    current=value,
+                    choices=options,
+                    state="ok" if value else "",
+                    hint=question.why,
+                )
+            )
         said = self.verdict
         if said.method not in ("GRPO", ""):
             overrule = (Choice("no", f"no, {said.method} it is"), Choice("yes", "yes"))
-            fields.append(Field(key="overruled", label="Go on with GRPO all the same?", choices=overrule,
-                                current="yes" if task.overruled else "no", value=overrule[task.overruled].label,
-                                state="warn" if task.overruled else ""))  # fmt: skip
+            fields.append(
+                Field(
+                    key="overruled",
+                    label="Go on with GRPO all the same?",
+                    choices=overrule,
+                    current="yes" if task.overruled else "no",
+                    value=overrule[task.overruled].label,
+                    state="warn" if task.overruled else "",
+                )
+            )
         self.query_one("#fit", Fields).show(fields)
         self.query_one("#verdict", Block).redraw()
         self.query_one("#about-recipe", Block).redraw()
@@ -95,17 +111,25 @@ class TaskStep(Step):
         text = self.palette.text
         said = self.verdict
         if not said.method:
-            return [head(self.palette, width, "Verdict"),
-                    text(" ", ("It appears when the questions above are answered.", "muted"))]  # fmt: skip
+            return [
+                head(self.palette, width, "Verdict"),
+                text(" ", ("It appears when the questions above are answered.", "muted")),
+            ]
         fits = said.method == "GRPO"
-        method = text((GLYPHS["ok" if fits else "warn"], "ok bold" if fits else "warn bold"), (f" {said.method}", "text bold"))
+        method = text(
+            (GLYPHS["ok" if fits else "warn"], "ok bold" if fits else "warn bold"), (f" {said.method}", "text bold")
+        )
         rows = [head(self.palette, width, "Verdict", reading=method)]
         for reason in said.reasons:
-            rows += wrap(self.palette, reason, width, "text", text((" ✓ " if fits else " ! ", "ok" if fits else "warn")))
+            rows += wrap(
+                self.palette, reason, width, "text", text((" ✓ " if fits else " ! ", "ok" if fits else "warn"))
+            )
         for warning in said.warnings:
             rows += wrap(self.palette, warning, width, "text", text((" ! ", "warn bold")))
         if self.draft.task.overruled and not fits:
-            rows += wrap(self.palette, "You go on with GRPO against this advice; that is recorded.", width, "muted", "   ")
+            rows += wrap(
+                self.palette, "You go on with GRPO against this advice; that is recorded.", width, "muted", "   "
+            )
         return rows
 
     def _about(self, width: int) -> Sequence[Text]:
@@ -148,9 +172,16 @@ class TaskStep(Step):
             return
         kept = {"hardware": self.draft.hardware} if "hardware" in self.draft.done else {}
         said = verdict(begun.task)
-        answers = replace(begun, task=replace(begun.task, verdict=said.method), step=self.draft.step,
-                          done=self.draft.done, approvals=self.draft.approvals, files=self.draft.files,
-                          unknown=self.draft.unknown, **kept)  # fmt: skip
+        answers = replace(
+            begun,
+            task=replace(begun.task, verdict=said.method),
+            step=self.draft.step,
+            done=self.draft.done,
+            approvals=self.draft.approvals,
+            files=self.draft.files,
+            unknown=self.draft.unknown,
+            **kept,
+        )
         self.answer(answers, look=True)
 
     def missing(self) -> Trouble | None:
@@ -161,7 +192,9 @@ class TaskStep(Step):
             what = "Choose a ready-made task, or answer for your own." if new else "A question is open."
             return Trouble(what, "space", "choose")
         if said.method != "GRPO" and not task.overruled:
-            return Trouble(f"{said.method} fits better than GRPO here.", "space", "at the last field to go on all the same")
+            return Trouble(
+                f"{said.method} fits better than GRPO here.", "space", "at the last field to go on all the same"
+            )
         return None
 
     def action_next(self) -> None:
@@ -176,9 +209,13 @@ class TaskStep(Step):
             return [
                 *wrap(self.palette, "This recipe makes its data with a script that did not come with grpo-tui.", width),
                 *wrap(self.palette, f"It runs: python {recipe.script}", width, "text bold"),
-                *wrap(self.palette, "The yes holds for the code as it is now; a changed file is asked for again.", width,
-                      "muted"),
-            ]  # fmt: skip
+                *wrap(
+                    self.palette,
+                    "The yes holds for the code as it is now; a changed file is asked for again.",
+                    width,
+                    "muted",
+                ),
+            ]
 
         def answered(yes: bool | None) -> None:
             if yes:

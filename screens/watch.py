@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from .monitor.screen import MonitorScreen
-from .theme import THEME_CSS, ThemedApp
+from .safe import SafeApp
+from .theme import THEME_CSS
 
 
-class WatchApp(ThemedApp[str]):
+class WatchApp(SafeApp[str]):
     """Watches one run. What it returns is said after the terminal is restored."""
 
     TITLE = "grpo-tui watch"
@@ -27,15 +26,5 @@ class WatchApp(ThemedApp[str]):
         self.read_only = read_only
 
     def on_mount(self) -> None:
-        """Show the run; end on the signals that end a terminal program, with the terminal restored."""
+        """Show the run."""
         self.push_screen(MonitorScreen(self.run_folder, read_only=self.read_only))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            try:
-                loop.add_signal_handler(number, self.leave_by_signal, number)
-            except (ValueError, RuntimeError):  # not in the main thread: a test drives the app
-                break
-
-    def leave_by_signal(self, number: int) -> None:
-        """Restore the terminal and end as the signal wants it; a training goes on."""
-        self.exit(return_code=128 + number)

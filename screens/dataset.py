@@ -1,0 +1,397 @@
+"""The prompts to practise on: where they are, how a row becomes one, and what is wrong with some of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from grpo_tui.inert import inert, one_line
+from grpo_tui.problem import Problem
+
+from .dialogs import Show, Type, Write
+from .drawn import GLYPHS, Block, Choice, Column, Field, Fields, Rows
+from .line import fit, wrap
+from .step import FRAME_KEYS, Say, Step, Trouble
+from .widgets.panel import head
+
+if TYPE_CHECKING:
+    from grpo_tui.session import Data
+
+TYPED = "typed"
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+class DatasetStep(Step, inherit_bindings=False):
+    """Source, columns, system prompt and extraction."""
+
+    NAME = "dataset"
+    QUESTION = "What shall it practise on?"
+    WHY = "Each row becomes one prompt. The rewards see the answer and the other columns; the model never does."
+    HELP = (
+        "Everything shown was really read: rows as they are, prompts as the model will see them, tokens counted by the "
+        "model's own tokenizer. Nothing in your data is changed; rows are left out while training reads them. "
+        "c shows the code that turns a row into a prompt, v a row as it is in the file."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "raw", "row as it is"),
+        Binding("c", "code", "code"),
+        Binding("t", "template", "template"),
+        *FRAME_KEYS,
+    ]
+
+    data: "Data | None" = None
+
+    def body(self) -> ComposeResult:
+        yield Block(self._strip, id="strip")
+        yield Fields("Columns", value_width=40, label_width=10, id="columns")
+        yield Rows(
+            "Rows",
+            Column("row", 6, right=True),
+            Column("prompt"),
+            Column("answer", 12, right=True, rank=1),
+            Column("tokens", 6, right=True, rank=2),
+            Column("status", 8),
+            empty="No rows yet.",
+            id="rows",
+        )
+        yield Block(self._seen, id="seen")
+        yield Rows(
+            "Faults",
+            Column("fault", 22),
+            Column("rows", 8, right=True),
+            Column("where", 22, rank=1),
+            Column("then", 12),
+            Column("", rank=2),
+            empty="None was found.",
+            id="faults",
+        )
+
+    def find(self, say: Say) -> object:
+        if not self.draft.dataset.source:
+            return None
+        draft = self.session.mapped(self.draft)
+        if isinstance(draft, Problem):
+            return draft
+        data = self.session.data(draft, say)
+        return data if isinstance(data, Problem) else (draft, data)
+
+    def found(self, result: object) -> None:
+        if result is None:
+            self.data = None
+            return
+        draft, self.data = result  # type: ignore[misc]  # the pair that `find` made
+        if draft.dataset != self.draft.dataset:
+            self.answer(replace(self.draft, dataset=draft.dataset))
+
+    # What is shown
+
+    def refresh_body(self) -> None:
+        self._show_fields()
+        self._show_rows()
+        self._show_faults()
+        for block in self.query("#body Block").results(Block):
+            block.redraw()
+
+    def _show_fields(self) -> None:
+        answer, data = self.draft.dataset, self.data
+        names = [column.name for column in data.source.columns] if data else []
+        sources = tuple(Choice(name, name) for name in self.session.data_files(self.draft))
+        fields = [
+            Field(
+                key="source",
+                label="Source",
+                value=one_line(answer.source, 80),
+                current=answer.source,
+                choices=(*sources, Choice(TYPED, "a file, a folder or a hub id…")),
+                state="ok" if data else "",
+                note=data.source.format if data else "",
+            )
+        ]
+        if data:
+            why = data.reasons
+            columns = tuple(Choice(name, name) for name in names)
+            rules = tuple(Choice(name, label, note) for name, label, note in self.session.extraction_rules())
+            rule = next((choice.label for choice in rules if choice.value == answer.extract), answer.extract)
+            systems = (
+                *(Choice(text, name, one_line(text, 60)) for name, text in self.session.system_prompts(self.draft)),
+                Choice(TYPED, "write one…"),
+            )
+            if len(data.source.splits) > 1:
+                fields.append(
+                    Field(
+                        key="split",
+                        label="Split",
+                        value=data.source.split,
+                        choices=tuple(Choice(name, name) for name in data.source.splits),
+                    )
+                )
+            fields += [
+                Field(
+                    key="prompt",
+                    label="Prompt",
+                    value=answer.prompt,
+                    choices=columns,
+                    note=why.get("prompt", ""),
+                    state="ok" if answer.prompt else "warn",
+                ),
+                Field(
+                    key="answer",
+                    label="Answer",
+                    value=answer.answer,
+                    current=answer.answer or "",
+                    choices=(*columns, Choice("", "none", "the rewards need no right answer")),
+                    note=why.get("answer", ""),
+                    state="ok" if answer.answer else "",
+                ),
+            ]
+            if answer.answer:
+                fields.append(
+                    Field(
+                        key="extract",
+                        label="Taken",
+                        value=rule,
+                        current=answer.extract,
+                        choices=rules,
+                        note=one_line(answer.extract_argument, 30) or why.get("extract", ""),
+                    )
+                )
+            fields += [
+                Field(
+                    key="system",
+                    label="System",
+                    value=one_line(answer.system, 200),
+                    current=answer.system,
+                    choices=systems,
+                ),
+                Field(
+                    key="max_prompt_tokens",
+                    label="Longest",
+                    value=str(answer.max_prompt_tokens or "no limit"),
+                    current=str(answer.max_prompt_tokens or ""),
+                    note="tokens; longer prompts are left out",
+                    hint="Tokens; empty: no limit",
+                ),
+            ]
+        self.query_one("#columns", Fields).show(fields, "found from names and rows" if data else None)
+
+    def _show_rows(self) -> None:
+        text, table = self.palette.text, self.query_one("#rows", Rows)
+        if self.data is None:
+            table.show([])
+            return
+        table.most = 5 if self.size.height < 30 else 8
+        cells = []
+        for view in self.data.head:
+            good = not view.trouble
+            cells.append(
+                (
+                    text((f"{view.number + 1:,}", "muted")),
+                    text((one_line(view.prompt, 300), "text")),
+                    text(
+                        (
+                            one_line(view.answer, 40) or "none",
+                            "text" if view.answer or not self.draft.dataset.answer else "warn",
+                        )
+                    ),
+                    text((f"{view.tokens:,}" if view.tokens is not None else "–", "text")),
+                    text((f"{GLYPHS['ok' if good else 'warn']} {'use' if good else 'drop'}", "ok" if good else "warn")),
+                )
+            )
+        table.show(cells, f"{len(cells)} of {self.data.rows_words}")
+
+    def _show_faults(self) -> None:
+        text, table = self.palette.text, self.query_one("#faults", Rows)
+        cells = []
+        for fault in self.data.faults if self.data else ():
+            where = ", ".join(str(number + 1) for number in fault.rows[:4]) + ("…" if fault.count > 4 else "")
+            cells.append(
+                (
+                    text((fault.kind.replace("_", " "), "text")),
+                    text((f"{fault.count:,}", "text bold")),
+                    text((where, "muted")),
+                    text((fault.choice.replace("_", " "), "warn" if fault.choice != "keep" else "muted")),
+                    text((one_line(fault.text, 200), "muted")),
+                )
+            )
+        table.show(cells, f"{len(cells)} kinds" if cells else "")
+        table.display = self.data is not None
+
+    def _strip(self, width: int) -> Sequence[Text]:
+        if (data := self.data) is None:
+            return []
+        text, lengths = self.palette.text, data.lengths
+        facts = [("rows", data.rows_words), ("usable", f"{data.usable:,}")]
+        if lengths is not None:
+            facts.append(("prompt tokens", f"p50 {lengths.p50:,}  p99 {lengths.p99:,}  longest {lengths.longest:,}"))
+        sizes = (12, 12, max(24, min(44, width - 26)))[: len(facts)]
+        rows = [
+            text(*(fit(text((label, "muted")), cells) for (label, _), cells in zip(facts, sizes, strict=True))),
+            text(*(fit(text((value, "text bold")), cells) for (_, value), cells in zip(facts, sizes, strict=True))),
+        ]
+        if lengths is not None and width - sum(sizes) >= 10:
+            rows[-1].append_text(
+                text((histogram([bar.count for bar in lengths.histogram], min(20, width - sum(sizes))), "accent"))
+            )
+        return rows
+
+    def _seen(self, width: int) -> Sequence[Text]:
+        if self.data is None or not self.data.head:
+            return []
+        text = self.palette.text
+        view = self.data.head[min(self.query_one("#rows", Rows).cursor, len(self.data.head) - 1)]
+        rows = [
+            head(self.palette, width, "Prompt the model will see", reading=text((f"row {view.number + 1:,}", "muted")))
+        ]
+        if view.trouble:
+            return [*rows, *wrap(self.palette, one_line(view.trouble, 400), width, "text", text((" ! ", "warn bold")))]
+        for role, content in view.messages:
+            shown = wrap(
+                self.palette, inert(content, 2000), width, "text", text((f" {one_line(role, 9):<10}", "muted"))
+            )
+            rows += (
+                shown if len(shown) <= 5 else [*shown[:5], text((f"           … {len(shown) - 5} more lines", "muted"))]
+            )
+        if self.draft.dataset.answer:
+            rows.append(text((" expects   ", "muted"), (one_line(view.answer, 200) or "none", "text bold")))
+        return rows
+
+    def on_rows_moved(self, event: Rows.Moved) -> None:
+        """Show the row under the cursor."""
+        self.query_one("#seen", Block).redraw()
+
+    # What is answered
+
+    @on(Fields.Changed)
+    def changed(self, event: Fields.Changed) -> None:
+        """Another source, column, rule or system prompt."""
+        answer = self.draft.dataset
+        if event.key == "source":
+            if event.value == TYPED:
+                about = "JSONL, JSON, CSV, TSV, Parquet, a folder that save_to_disk wrote, or owner/name of the hub."
+                self.app.push_screen(
+                    Type("Source", answer.source, about, paths=self.session.project), self._take_source
+                )
+            else:
+                self._take_source(event.value)
+        elif event.key == "system" and event.value == TYPED:
+            about = "Stands before every prompt. Say in it how the answer shall be marked."
+            self.app.push_screen(
+                Write("System prompt", answer.system, about), lambda text: self._typed(text, system=text)
+            )
+        elif event.key == "extract" and (hint := self.session.argument_hint(event.value)):
+            self.app.push_screen(
+                Type("Taken", answer.extract_argument, hint),
+                lambda text: self._typed(text, extract=event.value, extract_argument=text),
+            )
+        elif event.key == "max_prompt_tokens":
+            if event.value and not event.value.isdigit():
+                self.notify(f"{event.value} is not a number of tokens.", severity="warning", markup=False)
+                return
+            self._set(max_prompt_tokens=int(event.value or 0))
+        elif event.key == "extract":
+            self._set(extract=event.value, extract_argument="")
+        else:
+            self._set(**{event.key: event.value})
+
+    def _set(self, **changes: object) -> None:
+        dataset = replace(self.draft.dataset, **changes)  # type: ignore[arg-type]  # fields of DatasetAnswer
+        self.answer(replace(self.draft, dataset=dataset), look=True)
+
+    def _typed(self, text: str | None, **changes: object) -> None:
+        if text is not None:
+            self._set(**changes)
+
+    def _take_source(self, name: str | None) -> None:
+        if name:
+            self.data = None
+            self.answer(self.session.with_source(self.draft, name), look=True)
+
+    @on(Rows.Picked)
+    def picked(self, event: Rows.Picked) -> None:
+        """Another choice for the fault under the cursor."""
+        if event.rows.id != "faults" or self.data is None:
+            self.action_raw()
+            return
+        fault = self.data.faults[event.index]
+        following = fault.choices[(fault.choices.index(fault.choice) + 1) % len(fault.choices)]
+        self._set(faults={**self.draft.dataset.faults, fault.kind: following})
+
+    def action_raw(self) -> None:
+        """The row under the cursor, as it is in the file."""
+        if self.data is None or not self.data.head:
+            return
+        view = self.data.head[self.query_one("#rows", Rows).cursor]
+
+        def rows(width: int) -> Sequence[Text]:
+            return [
+                row
+                for name, value in view.raw.items()
+                for row in wrap(
+                    self.palette,
+                    inert(str(value), 4000),
+                    width,
+                    "text",
+                    self.palette.text((f"{one_line(name, 14):<15}", "muted")),
+                )
+            ]
+
+        self.app.push_screen(Show(f"Row {view.number + 1:,} as it is", rows))
+
+    def action_code(self) -> None:
+        """The code that turns a row into a prompt."""
+        if self.data is not None:
+            lines = inert(self.data.code).splitlines()
+            self.app.push_screen(
+                Show(
+                    "What train.py does to each row",
+                    lambda width: [self.palette.text((line or " ", "text")) for line in lines],
+                )
+            )
+
+    @work(thread=True, exclusive=True, group="template")
+    def action_template(self) -> None:
+        """The prompt under the cursor with the chat template, exactly as the model sees it."""
+        if self.data is None or not self.data.head:
+            return
+        view = self.data.head[self.query_one("#rows", Rows).cursor]
+        seen = self.session.as_seen(self.draft, view.raw)
+        if isinstance(seen, Problem):
+            self.app.call_from_thread(self.app.notify, str(seen), severity="error", markup=False)
+            return
+        opens = "  The template opens <think>: completions begin inside it." if seen.opens_think else ""
+
+        def rows(width: int) -> Sequence[Text]:
+            return [
+                *wrap(self.palette, f"{seen.tokens:,} tokens.{opens}", width, "muted"),
+                self.palette.text(),
+                *wrap(self.palette, inert(seen.text, 8000), width),
+            ]
+
+        self.app.call_from_thread(self.app.push_screen, Show(f"Row {view.number + 1:,} as the model sees it", rows))
+
+    def missing(self) -> Trouble | None:
+        if not self.draft.dataset.source:
+            return Trouble("No data is chosen.", "space", "choose a file")
+        if self.data is None:
+            return Trouble("The data have not been read.", "r", "look again")
+        if not self.draft.dataset.prompt:
+            return Trouble("No column is the prompt.", "space", "choose one")
+        stop = next((fault for fault in self.data.faults if fault.choice == "stop"), None)
+        if stop is not None:
+            return Trouble(one_line(f"{stop.count:,} rows: {stop.text}", 200), "space", "on the fault: leave them out")
+        return Trouble("No row can be used.", "space", "change a column") if not self.data.usable else None
+
+
+def histogram(counts: Sequence[int], width: int) -> str:
+    """Counts as a row of eighth blocks."""
+    if not counts:
+        return ""
+    merged = [0] * min(width, len(counts))
+    for at, count in enumerate(counts):
+        merged[at * len(merged) // len(counts)] += count
+    top = max(merged) or 1
+    return "".join(BLOCKS[0 if not count else max(1, round(8 * count / top))] for count in merged)
