@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from grpo_tui.plan.batch import read, too_few_rows
@@ -35,30 +34,6 @@ PACKAGES: Mapping[str, str] = {
 """Optional packages that a configuration may need: the name to import, and the name to install."""
 
 _EIGHT_BIT = re.compile(r"8bit|bnb|paged|lion")
-_SHADOWED = (
-    "accelerate",
-    "bitsandbytes",
-    "datasets",
-    "grpo_tui",
-    "huggingface_hub",
-    "jinja2",
-    "mlflow",
-    "numpy",
-    "pandas",
-    "peft",
-    "pyarrow",
-    "rich",
-    "safetensors",
-    "tokenizers",
-    "torch",
-    "trackio",
-    "transformers",
-    "trl",
-    "vllm",
-    "wandb",
-    "yaml",
-)
-_OURS = frozenset({"train", "rewards"})
 
 
 def packages(names: Iterable[str] = tuple(PACKAGES)) -> frozenset[str]:
@@ -279,38 +254,6 @@ def constructed(plan: Plan, worker: Caller) -> list[Problem]:
 
 def _as_json(values: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(values, default=str))
-
-
-# ------------------------------------------------------------------------------------------------------- shadows
-
-
-def shadows(project: Path) -> list[Problem]:
-    """Files and folders of the project that would hide a library or a module of Python from the training."""
-    names = {*_SHADOWED, *sys.stdlib_module_names} - _OURS
-    found = []
-    try:
-        entries = sorted(project.iterdir())
-    except OSError:
-        return []
-    for entry in entries:
-        name = entry.name.removesuffix(".py")
-        module = entry.suffix == ".py" or (entry.is_dir() and any(entry.glob("*.py")))
-        empty = entry.is_dir() and name in PACKAGES and not packages([name])
-        if name in names and (module or empty):
-            kind = "folder" if entry.is_dir() else "file"
-            found.append(
-                Problem(
-                    str(entry),
-                    f"This {kind} has the name of the module {name}"
-                    + (
-                        ", which is not installed, and would be imported in its place."
-                        if empty
-                        else " and can hide it."
-                    ),
-                    "Rename it: training is started so that it hides nothing, other commands here are not.",
-                )
-            )
-    return found
 
 
 def check(

@@ -515,6 +515,10 @@ def read_model(
     if isinstance(shape, Problem):
         return replace(shape, where=f"{name}: {shape.where}")
     shape = with_headers(shape, read_headers(folder))
+    metadata = _read_json(folder / "model.safetensors.index.json").get("metadata")
+    counted = _whole(metadata.get("total_parameters")) if isinstance(metadata, dict) else 0
+    if counted and not shape.exact_parameters and not shape.quantized:
+        shape = replace(shape, parameters=counted, exact_parameters=True)  # the index came without the weights
     tokenizer_config = _read_json(folder / "tokenizer_config.json")
     tokenizer = any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer.model", "vocab.json"))
     weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]

@@ -352,6 +352,13 @@ RULES: tuple[Rule, ...] = (
     Rule("data.system", "System prompt put before every prompt.", _answer(lambda d: d.dataset.system)),
     Rule("data.extract", "How the answer is taken out of its column.", _answer(lambda d: d.dataset.extract)),
     Rule("data.extract_argument", "What that rule needs.", _answer(lambda d: d.dataset.extract_argument)),
+    Rule("data.plain", "Prompts stay plain text.", _answer(lambda d: d.dataset.plain)),
+    Rule(
+        "data.convert_plain",
+        "Plain-text prompts become one user message.",
+        _answer(lambda d: d.dataset.convert_plain),
+    ),
+    Rule("data.faults", "What becomes of faulty rows, by kind.", _answer(lambda d: dict(d.dataset.faults))),
     Rule("data.max_prompt_tokens", "Longer prompts are left out.", _maximum_prompt),
     Rule("lora.r", "Rank of the adapter.", _adapter(16, "Enough for RL, where little is stored per step.", PUBLISHED)),
     Rule("lora.lora_alpha", "Scale of the adapter.", _adapter(32, "Twice the rank, TRL's own default.", LIBRARY)),
