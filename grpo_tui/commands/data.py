@@ -183,7 +183,10 @@ def _for_people(name: str, report: dict[str, Any], scan: "faults.Scan | Problem"
         lines.append(f"  {what}: {one_line(chosen[what] or '—', 40)}{argument}{reason}")
     first = report["sample"][0]["prepared"] if report["sample"] else None
     if first is not None:
-        lines += ["First row as training gets it", *(f"  {key}: {mapping.shown(first[key])}" for key in first)]
+        lines += [
+            "First row as training gets it",
+            *(f"  {one_line(key, 40)}: {mapping.shown(first[key])}" for key in first),
+        ]
     if "rendered" in report:
         lines += [
             "First prompt as the model sees it",

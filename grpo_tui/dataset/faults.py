@@ -225,10 +225,10 @@ def scan(
         )
     if complete and needed and usable < needed:
         tally.counts["too_few_rows"] = usable
-        texts["too_few_rows"] = f"You have {usable} usable prompts, one generation needs {needed}."
+        texts["too_few_rows"] = f"Usable prompts: {usable}; one generation needs {needed}."
     elif complete and needed and usable % needed:
         tally.counts["unused_rest"] = usable % needed
-        texts["unused_rest"] = f"{usable % needed} of {usable} prompts are never used in an epoch."
+        texts["unused_rest"] = f"Never used in an epoch: {usable % needed} of {usable} prompts."
     faults = tuple(_fault(kind, tally, texts.get(kind, ""), number, answer) for kind in KINDS if kind in tally.counts)
     return Scan(number, usable, faults, complete)
 

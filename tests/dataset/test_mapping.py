@@ -1,0 +1,84 @@
+"""Which columns are proposed, and why."""
+
+from typing import Any
+
+import pytest
+
+from grpo_tui.dataset.mapping import RULES, mapping_problems, propose, rule_problem
+from grpo_tui.dataset.rows import Row, infer
+from grpo_tui.draft import DatasetAnswer
+
+GSM8K: list[Row] = [
+    {"question": f"Natalia sold {n} clips ...", "answer": f"{n}/2 = <<{n}/2={n / 2}>>\n#### {n}"} for n in range(40)
+]
+
+
+def test_worked_answers_that_end_in_a_marker_are_recognised() -> None:
+    proposal = propose(infer(GSM8K), GSM8K)
+    answer = proposal.answer
+    assert (answer.prompt, answer.answer) == ("question", "answer")
+    assert (answer.extract, answer.extract_argument) == ("after_marker", "####")
+    assert proposal.reasons["extract"] == "40 of 40 answers have ####"
+
+
+def test_a_marker_in_too_few_rows_is_not_taken_for_a_rule() -> None:
+    rows = [row if n % 5 else {**row, "answer": "no marker"} for n, row in enumerate(GSM8K)]
+    assert propose(infer(rows), rows).answer.extract == "as_is"
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "answer", "extract"),
+    [
+        ({"problem": "p", "solution": "so \\boxed{4}", "level": "Level 1"}, "problem", "solution", "boxed"),
+        ({"prompt": "p", "answer": 4}, "prompt", "answer", "as_is"),
+        ({"Question": "p", "Final_Answer": "4", "answer": "long"}, "Question", "Final_Answer", "as_is"),
+        ({"messages": [{"role": "user", "content": "x"}], "target": "<answer>4</answer>"}, "messages", "target", "tag"),
+        ({"instruction": "do", "input": "", "output": "done"}, "instruction", "output", "as_is"),
+        ({"data_source": "x", "prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": "4"}},
+         "prompt", "reward_model", "json_path"),
+        ({"id": 3, "stuff": "a long text in a column of no known name"}, "stuff", "", "as_is"),
+        ({"n": 1}, "", "", "as_is"),
+    ],
+)  # fmt: skip
+def test_columns_are_proposed_by_name_and_content(row: Row, prompt: str, answer: str, extract: str) -> None:
+    proposal = propose(infer([row]), [row])
+    assert (proposal.answer.prompt, proposal.answer.answer, proposal.answer.extract) == (prompt, answer, extract)
+    assert ("prompt" in proposal.reasons) is bool(prompt)
+    assert ("answer" in proposal.reasons) is bool(answer)
+
+
+def test_a_chosen_column_is_kept_and_the_rule_found_for_it() -> None:
+    rows = [{**row, "target": f"\\boxed{{{n}}}"} for n, row in enumerate(GSM8K)]
+    proposal = propose(infer(rows), rows, DatasetAnswer(system="Be brief."), answer="target")
+    assert (proposal.answer.answer, proposal.answer.extract, proposal.answer.system) == ("target", "boxed", "Be brief.")
+    assert proposal.reasons["answer"] == "set by you"
+    assert propose(infer(rows), rows, answer="").answer.answer == ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "argument", "word"),
+    [
+        ("tag", "", "needs the tag's name"),
+        ("tag", "<answer>", "without the brackets"),
+        ("regex", "(", "no regular expression"),
+        ("marker", "", "no rule 'marker'"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused(rule: str, argument: str, word: str) -> None:
+    problem = rule_problem(DatasetAnswer(extract=rule, extract_argument=argument))
+    assert problem is not None
+    assert word in problem.what
+
+
+def test_columns_that_are_not_there_are_named_with_those_that_are() -> None:
+    problems = mapping_problems(DatasetAnswer(prompt="prompt", answer="solution"), infer(GSM8K))
+    assert [problem.where for problem in problems] == ["prompt column", "answer column"]
+    assert all("question, answer" in problem.remedy for problem in problems)
+    assert mapping_problems(propose(infer(GSM8K), GSM8K).answer, infer(GSM8K)) == []
+
+
+def test_every_rule_says_what_it_needs() -> None:
+    needs: dict[str, Any] = {name: bool(rule.needs) for name, rule in RULES.items()}
+    assert needs == {
+        "as_is": False, "after_marker": True, "tag": True, "boxed": False, "regex": True, "json_path": True,
+    }  # fmt: skip
