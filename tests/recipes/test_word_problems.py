@@ -319,6 +319,46 @@ def test_a_prompt_left_as_plain_text_works_too(
     check_start(model, tokenizer, rewards, [row["question"] for row in data], [row["answer"] for row in data])
 
 
+@pytest.fixture(scope="session")
+def build_model(ours: Recipe) -> ModuleType:
+    return load(ours.folder / "build_model.py")
+
+
+def test_the_script_in_the_folder_builds_the_tokenizer_and_the_model_that_are_shipped(
+    build_model: ModuleType, model: Any, ours: Recipe, tmp_path: Path
+) -> None:
+    built = build_model.build_tokenizer()
+    fresh = build_model.build_model(built)
+    build_model.save(fresh, built, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in Path(ours.model).iterdir()}
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        assert (tmp_path / name).read_text() == (Path(ours.model) / name).read_text()
+    assert {name: value.shape for name, value in fresh.state_dict().items()} == {
+        name: value.shape for name, value in model.state_dict().items()
+    }
+
+
+def test_the_warm_start_imitates_what_its_description_says(build_model: ModuleType, rewards: ModuleType) -> None:
+    rng = random.Random(3)
+    problems = [build_model.problem(rng) for _ in range(4000)]
+    answers = [str(problem.result) for problem in problems]
+    assert set(rewards.correct([build_model.right(problem) for problem in problems], answers)) == {1.0}
+    careless = [build_model.careless(problem, rng) for problem in problems]
+    assert all(f"={answer}" in reply for reply, answer in zip(careless, answers, strict=True))
+    assert 0.45 <= statistics.mean(rewards.format(careless)) <= 0.55
+    assert 0.22 <= statistics.mean(rewards.correct(careless, answers)) <= 0.34
+
+
+def test_no_system_prompt_of_the_warm_start_is_one_that_counts_as_never_seen(build_model: ModuleType) -> None:
+    rng, offered = random.Random(5), build_model.offered()
+    seen = {build_model.any_system(rng, offered) for _ in range(5000)}
+    assert None in seen
+    assert set(offered) <= seen | {""}
+    assert not set(PARAPHRASES) & seen
+    words = set(" ".join(filter(None, seen)).lower().split())
+    assert {"ponder", "scratchpad", "denke", "pirate"}.isdisjoint(words)
+
+
 # ---------------------------------------------------------------------------------------------------------- learning
 
 
