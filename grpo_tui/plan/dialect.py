@@ -111,7 +111,7 @@ def load_schema(worker: Caller, environ: Mapping[str, str] = os.environ) -> Sche
     path = cache_file(versions, environ)
     try:
         return _from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # not there, or of another make: it is read again
     answer = worker.call("schema", {})
     if isinstance(answer, Problem):

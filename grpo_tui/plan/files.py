@@ -138,7 +138,8 @@ def read_config(text: str, where: str = "config.toml") -> dict[str, Any] | Probl
     try:
         config = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        return Problem(where, f"It is not valid TOML: {error}.", "Correct that line, or have the file written anew.")
+        words = str(error).replace("Cannot overwrite a value", "a key stands there twice")
+        return Problem(where, f"It is not valid TOML: {words}.", "Correct that line, or have the file written anew.")
     for table, value in config.items():
         if table not in (*SECTIONS, "rewards"):
             known = difflib.get_close_matches(table, (*SECTIONS, "rewards"), 1)

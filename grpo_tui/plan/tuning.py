@@ -247,7 +247,7 @@ def _accumulation(s: Situation) -> Choice:
 
 
 def _steps_per_generation(s: Situation) -> Choice | None:
-    if s.batch.steps_per_generation == s.batch.accumulation:
+    if s.batch.steps_per_generation == s.batch.accumulation or "grpo.generation_batch_size" in s.given:
         return None
     return Choice(
         s.batch.steps_per_generation,
