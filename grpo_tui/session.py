@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import threading
@@ -254,6 +255,9 @@ class Outlook:
 @dataclass(frozen=True, kw_only=True)
 class Departure:
     """What would be started now."""
+
+    run: str
+    """Name of the new run."""
 
     command: Command
     devices: str
@@ -585,13 +589,13 @@ class Session:
             for name in folder.FILES
             if name in draft.files and _hash(self.project / name) != draft.files[name]
         ]
-        command = launch.command(
-            self.project, (self.project / folder.RUNS_FOLDER / "NEW").resolve(), config, gpus
-        )  # the run's own name is made at the start
+        name = self._free_name()
+        command = launch.command(self.project, (self.project / folder.RUNS_FOLDER / name).resolve(), config, gpus)
         busy = [f"{gpu.name}: {format_gib(gpu.free_bytes)} of {format_gib(gpu.total_bytes)} free" for gpu in gpus]
         steps = int(config.get("grpo", {}).get("max_steps", -1))
         present = [name for name in (*folder.FILES, *folder.OPTIONAL_FILES) if (self.project / name).is_file()]
         return Departure(
+            run=name,
             command=command,
             devices="; ".join(busy) or "the CPU: no GPU is used",
             files=tuple(present),
@@ -603,11 +607,19 @@ class Session:
             runs=tuple((each.name, bool(each.life.alive), each.life.words) for each in folder.runs(self.project)),
         )
 
+    def _free_name(self) -> str:
+        """A name for a new run that no run has."""
+        from grpo_tui.run import folder
+
+        stem = folder.new_name(datetime.now().astimezone())
+        names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+        return next(name for name in names if not self.run_folder(name).exists())
+
     def approval(self, departure: Departure) -> Approval:
         """The yes for it."""
         return Approval(what="run", at=now(), sha256=departure.sha256, detail=str(departure.command))
 
-    def start(self, draft: Draft, approval: Approval) -> tuple[Draft, Started] | Problem:
+    def start(self, draft: Draft, departure: Departure, approval: Approval) -> tuple[Draft, Started] | Problem:
         """Start the training that was approved; the draft that has the yes, and what was started."""
         from grpo_tui.run import launch
 
@@ -617,7 +629,13 @@ class Session:
         gpus = launch.choose_gpus(config, self.machine())
         if isinstance(gpus, Problem):
             return gpus
-        started = launch.start(self.project, approved=approval, gpus=gpus, notify=draft.settings.notify_command)
+        started = launch.start(
+            self.project,
+            approved=approval,
+            gpus=gpus,
+            name=departure.run,
+            notify=draft.settings.notify_command,
+        )
         if isinstance(started, Problem):
             return started
         return replace(draft, approvals=(*draft.approvals, approval)), started
@@ -1063,6 +1081,12 @@ class Session:
 
         found = recipes.read(recipe)
         return found if isinstance(found, Problem) else recipes.draft_for(found)
+
+    def fit(self, draft: Draft) -> str:
+        """The method that the fit check recommends; empty: a question is open."""
+        from grpo_tui.plan.fit import verdict
+
+        return verdict(draft.task).method
 
     def begin(self, draft: Draft) -> Draft | Problem:
         """Put the recipe's data and rewards into the project, where there is a recipe; the draft that knows them."""

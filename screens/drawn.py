@@ -252,6 +252,9 @@ class Column:
     width: int = 0
     """Cells; 0: takes what is left."""
 
+    least: int = 12
+    """Without a width: cells it needs to say anything."""
+
     right: bool = False
     rank: int = 0
     """Too narrow: columns of the highest rank go first."""
@@ -303,10 +306,9 @@ class Rows(Cursor):
     def widths(self, width: int) -> list[tuple[int, int]]:
         """Position and width of each column that fits, in order."""
         kept = list(enumerate(self.columns_))
-        least = 12  # cells that a flexible column needs to say anything
 
         def needed() -> int:
-            return sum((column.width or least) + 2 for _, column in kept)
+            return sum((column.width or column.least) + 2 for _, column in kept)
 
         while len(kept) > 1 and needed() > width:
             kept.remove(max(kept, key=lambda item: item[1].rank))

@@ -144,13 +144,13 @@ class LaunchStep(Step, inherit_bindings=False):
                 self.starting = True
                 self.doing = "Starting the training…"
                 self.refresh_frame()
-                self._start(approval)
+                self._start(departure, approval)
 
         self.app.push_screen(Ask("Start this training?", about, yes="start it", no="not now"), answered)
 
     @work(thread=True, exclusive=True, group="start")
-    def _start(self, approval: Approval) -> None:
-        result = self.session.start(self.draft, approval)
+    def _start(self, departure: "Departure", approval: Approval) -> None:
+        result = self.session.start(self.draft, departure, approval)
         self.app.call_from_thread(self._started, result)
 
     def _started(self, result: object) -> None:

@@ -52,10 +52,10 @@ class SettingsStep(Step, inherit_bindings=False):
         yield Block(self._memory, id="memory")
         yield Rows(
             "Values",
-            Column("key", 34),
-            Column("value", 18, right=True),
-            Column("source", 15, rank=2),
-            Column("why", rank=1),
+            Column("key", least=30),
+            Column("value", 18),
+            Column("source", 15, rank=1),
+            Column("why", least=30, rank=2),
             empty="The values appear when model and data have been read.",
             id="values",
         )
