@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import SystemCommand
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from grpo_tui import lock, state
@@ -23,9 +25,8 @@ from grpo_tui.session import Session, farewell, now, what_is_done
 from .dialogs import Choose
 from .drawn import Choice
 from .rail import TITLES
-from .safe import SafeApp
 from .step import Step
-from .theme import THEME_CSS
+from .theme import THEME_CSS, ThemedApp
 
 if TYPE_CHECKING:
     from .launch import LaunchStep
@@ -36,11 +37,12 @@ def step_class(name: str) -> type[Step]:
     return getattr(import_module(f"grpo_tui.screens.{name}"), f"{TITLES[name]}Step")  # type: ignore[no-any-return]  # one class a file, by name
 
 
-class GrpoApp(SafeApp[str]):
+class GrpoApp(ThemedApp[str]):
     """Nine questions, then the panel of the run."""
 
     TITLE = "grpo-tui"
     CSS_PATH: ClassVar = [THEME_CSS, Path(__file__).with_name("app.tcss")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", "to the shell", show=False)]
 
     def __init__(
         self,
@@ -247,6 +249,171 @@ class GrpoApp(SafeApp[str]):
     async def action_quit(self) -> None:
         """Textual's own key for leaving does the same."""
         self.action_leave()
+
+    def leave_by_signal(self, number: int) -> None:
+        """Restore the terminal and end as the signal wants it; what is done and what is not is said."""
+        self.exit(result=self.last_words(), return_code=128 + number)
+
+    def last_words(self) -> str:
+        """What is done, what is not, and how to go on; printed after the screen is gone."""
+        return farewell(self.project, self.draft) if self._loaded else ""
+
+    async def on_unmount(self) -> None:
+        """Finish the last save, end the workers, give the lock back."""
+        await asyncio.to_thread(self._saver.shutdown)
+        await asyncio.to_thread(self.session.close)
+        if self._lock is not None:
+            self._lock.release()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the palette offers: the keys of the screen, the steps, the themes."""
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if active.enabled and binding.description and not binding.tooltip:
+                run = partial(self.run_action, binding.action, active.node)
+                yield SystemCommand(binding.description.capitalize(), f"key {self.get_key_display(binding)}", run)
+        for name in STEPS:
+            wanted = partial(self.on_step_wanted, Step.Wanted(name))
+            yield SystemCommand(f"Step: {TITLES[name]}", "Go to this step", wanted)
+        yield from super().get_system_commands(screen)
+
+
+BROKEN_CHOICES, "backup", str(loaded)),
+                self.broken_answered,
+            )
+            return
+        self.read_only = read_only or loaded.read_only or isinstance(holder, Problem)
+        self.draft = loaded.draft
+        self._loaded = True
+        news = " ".join([*loaded.notes, *([str(holder)] if isinstance(holder, Problem) else [])])
+        news = news or what_is_done(self.draft)
+        self.show_step(self.draft.step, news)
+        if running is not None:
+            self.watch_run(running)
+
+    def holder_choices(self, holder: lock.Holder) -> list[Choice]:
+        """What can be done about another instance."""
+        choices = [Choice("watch", "look only", "nothing you change is kept"), Choice("quit", "quit")]
+        if holder.alive is None:
+            choices.insert(1, Choice("take", "take over", "only if you know that the other one has ended"))
+        return choices
+
+    def holder_answered(self, answer: str | None) -> None:
+        """Look only, take over, or leave."""
+        if answer == "watch":
+            self.open_project(read_only=True)
+        elif answer == "take":
+            self.open_project(take_over=True)
+        else:
+            self.exit(result="", return_code=2)
+
+    def broken_answered(self, answer: str | None) -> None:
+        """The last good copy, a fresh look without saving, or leave."""
+        if answer == "backup":
+            restored = state.restore_backup(self.project)
+            self.opened(None, restored, False)
+        elif answer == "fresh":
+            self.opened(None, state.Loaded(draft=Draft()), True)
+        else:
+            self.exit(result="", return_code=2)
+
+    # Steps
+
+    def show_step(self, name: str, news: str = "") -> None:
+        """Put a step on the screen."""
+        step = step_class(name)(self.draft, self.session)
+        step.news = news
+        step.read_only = self.read_only
+        step.stale = stale(self.draft, self.facts)
+        if len(self.screen_stack) > 1:
+            self.switch_screen(step)
+        else:
+            self.push_screen(step)
+        self.gather_facts()
+
+    def on_step_answered(self, message: Step.Answered) -> None:
+        """Keep the answer."""
+        self.keep(message.draft)
+        self.gather_facts()
+
+    def on_step_wanted(self, message: Step.Wanted) -> None:
+        """Another step: any that is done, and the first that is not."""
+        first_open = next((name for name in STEPS if name not in self.draft.done), STEPS[-1])
+        if STEPS.index(message.name) > STEPS.index(first_open):
+            self.notify(f"{TITLES[first_open]} comes first.", timeout=3, markup=False)
+            return
+        self.keep(replace(self.draft, step=message.name))
+        self.show_step(message.name)
+
+    @work(exclusive=True, group="finish")
+    async def on_step_finished(self, message: Step.Finished) -> None:
+        """Mark the step as done on the facts it rests on, and show the next."""
+        step = message.step
+        result = await asyncio.to_thread(step.commit)
+        if not isinstance(result, Draft):
+            step.refuse([result] if isinstance(result, Problem) else result)
+            return
+        self.draft = result
+        self.facts = await asyncio.to_thread(self.session.facts, self.draft)
+        done = finish(self.draft, step.NAME, now(), self.facts)
+        following = STEPS[min(STEPS.index(step.NAME) + 1, len(STEPS) - 1)]
+        self.keep(replace(done, step=following))
+        self.show_step(following)
+
+    @work(thread=True, exclusive=True, group="facts")
+    def gather_facts(self) -> None:
+        """Find out in a thread whether what finished steps rest on is still as it was."""
+        facts = self.session.facts(self.draft)
+        self.call_from_thread(self.facts_known, facts)
+
+    def facts_known(self, facts: Mapping[str, str]) -> None:
+        """Show in the rail what changed."""
+        self.facts = facts
+        screen = self.screen_stack[-1] if self.screen_stack else None
+        for step in (screen, *self.screen_stack):
+            if isinstance(step, Step):
+                step.stale = stale(self.draft, facts)
+                step.refresh_frame()
+                break
+
+    def on_launch_step_launched(self, message: LaunchStep.Launched) -> None:
+        """Watch the run."""
+        if message.draft != self.draft:
+            self.keep(finish(message.draft, "launch", now(), self.facts))
+        self.watch_run(message.run)
+
+    def watch_run(self, run: Path) -> None:
+        """The panel of a run, in place of the step."""
+        from .monitor.screen import MonitorScreen
+
+        self.switch_screen(MonitorScreen(run, read_only=self.read_only))
+
+    # Keeping
+
+    def keep(self, draft: Draft) -> None:
+        """Save after every answer, in order, away from the event loop."""
+        self.draft = draft
+        if not self.read_only and self._loaded:
+            self._saver.submit(state.save, self.project, draft).add_done_callback(self._saved)
+
+    def _saved(self, done: Future[Problem | None]) -> None:
+        problem = done.result()
+        if problem is not None and self.is_running:
+            self.call_from_thread(self.notify, str(problem), title="Not saved", severity="error", markup=False)
+
+    # Leaving
+
+    def action_leave(self) -> None:
+        """Leave; everything is kept."""
+        self.exit(result=self.last_words(), return_code=0)
+
+    async def action_quit(self) -> None:
+        """Textual's own key for leaving does the same."""
+        self.action_leave()
+
+    def leave_by_signal(self, number: int) -> None:
+        """Restore the terminal and end as the signal wants it; what is done and what is not is said."""
+        self.exit(result=self.last_words(), return_code=128 + number)
 
     def last_words(self) -> str:
         """What is done, what is not, and how to go on; printed after the screen is gone."""

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from .monitor.screen import MonitorScreen
-from .safe import SafeApp
-from .theme import THEME_CSS
+from .theme import THEME_CSS, ThemedApp
 
 
-class WatchApp(SafeApp[str]):
+class WatchApp(ThemedApp[str]):
     """Watches one run. What it returns is said after the terminal is restored."""
 
     TITLE = "grpo-tui watch"
