@@ -359,23 +359,23 @@ def _line_number(path: Path) -> int:
 
 
 def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
-    """Lines that are not blank: newlines counted block by block, blank lines only looked for where there can be one."""
+    """Lines that are not blank: newlines are counted by blocks, lines are looked at only where one may be blank."""
+    import numpy
+
     rows, open_line = 0, False  # is there text since the last newline?
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         while (block := file.read(_BLOCK)) and not cancelled():
-            ends = block.count(b"\n")
-            first, newline, rest = block.partition(b"\n")
-            if not newline:
+            characters = numpy.frombuffer(block, numpy.uint8)
+            ends = numpy.flatnonzero(characters == ord("\n"))
+            if not len(ends):
                 open_line = open_line or not block.isspace()
                 continue
-            rows += open_line or bool(first.strip())
-            if any(pair in rest for pair in (b"\n\n", b"\n\r", b"\n ", b"\n\t")) or rest[:1].isspace():
-                middle, _, last = rest.rpartition(b"\n") if ends > 1 else (b"", b"", rest)
-                rows += sum(bool(line.strip()) for line in middle.split(b"\n"))
+            rows += open_line or bool(block[: ends[0]].strip())
+            if (characters[ends[:-1] + 1] <= ord(" ")).any():
+                rows += sum(bool(line.strip()) for line in block[ends[0] + 1 : ends[-1]].split(b"\n"))
             else:
-                rows += ends - 1
-                last = rest.rpartition(b"\n")[2]
-            open_line = bool(last.strip())
+                rows += len(ends) - 1
+            open_line = bool(block[ends[-1] + 1 :].strip())
     return rows + open_line
 
 
