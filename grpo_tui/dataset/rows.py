@@ -49,12 +49,15 @@ class Reader(Protocol):
     @property
     def looked_at(self) -> int:
         """How many rows the columns were taken from."""
+        ...
 
     def iterate(self, start: int = 0) -> Iterator[Row]:
         """Rows from `start` on. Raises UnreadableError where the file is broken."""
+        ...
 
     def count(self, cancelled: Callable[[], bool]) -> int:
         """The exact number of rows; a wrong one only after `cancelled` said so. Raises UnreadableError."""
+        ...
 
 
 def never() -> bool:
