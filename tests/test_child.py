@@ -211,8 +211,7 @@ def test_cancel_from_another_thread_ends_the_pending_call(worker: Worker) -> Non
 def test_calls_of_many_threads_each_get_their_own_answer(worker: Worker) -> None:
     answers: dict[int, object] = {}
     threads = [
-        threading.Thread(target=lambda n=n: answers.__setitem__(n, worker.call("echo", {"n": n})))
-        for n in range(12)
+        threading.Thread(target=lambda n=n: answers.__setitem__(n, worker.call("echo", {"n": n}))) for n in range(12)
     ]
     for thread in threads:
         thread.start()
