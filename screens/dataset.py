@@ -30,7 +30,7 @@ class DatasetStep(Step, inherit_bindings=False):
 
     NAME = "dataset"
     QUESTION = "What shall it practise on?"
-    WHY = "Each row becomes one prompt. The rewards see the answer and the other columns; the model never does."
+    WHY = "Each row becomes a prompt; rewards see its answer, the model never does."
     HELP = (
         "Everything shown was really read: rows as they are, prompts as the model will see them, tokens counted by the "
         "model's own tokenizer. Nothing in your data is changed; rows are left out while training reads them. "
@@ -183,7 +183,7 @@ class DatasetStep(Step, inherit_bindings=False):
         if self.data is None:
             table.show([])
             return
-        table.most = 5 if self.size.height < 30 else 8
+        table.most = 3 if self.size.height < 28 else 5 if self.size.height < 40 else 8
         cells = []
         for view in self.data.head:
             good = not view.trouble

@@ -34,7 +34,7 @@ class HardwareStep(Step):
 
     NAME = "hardware"
     QUESTION = "Where shall it run?"
-    WHY = "Memory and number of cards decide method, batch and length. Nothing is started here."
+    WHY = "Memory and number of cards decide method, batch and length."
     HELP = (
         "Space takes a GPU or leaves it. A GPU that CUDA_VISIBLE_DEVICES hides cannot be taken. Memory that other "
         "processes hold is not counted as room."

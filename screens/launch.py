@@ -30,7 +30,7 @@ class LaunchStep(Step, inherit_bindings=False):
 
     NAME = "launch"
     QUESTION = "Start the training?"
-    WHY = "Nothing runs before your yes. The yes holds for exactly these files and is recorded with their hash."
+    WHY = "Nothing runs before your yes; it is recorded with the files' hash."
     HELP = (
         "The training runs in a session of its own: it goes on when this terminal or the SSH connection ends. "
         "`grpo-tui watch` shows it again, `grpo-tui stop` ends it after the current step with a checkpoint."

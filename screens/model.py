@@ -38,7 +38,7 @@ class ModelStep(Step, inherit_bindings=False):
 
     NAME = "model"
     QUESTION = "Which model shall learn?"
-    WHY = "It must already get some answers right: GRPO strengthens what the model does now and then."
+    WHY = "GRPO strengthens what the model already does now and then."
     HELP = (
         "A folder that save_pretrained wrote, or a model of the Hugging Face hub as owner/name. For a plan only its "
         "configuration and tokenizer are needed, a few megabytes; weights are fetched when training starts."

@@ -27,7 +27,7 @@ class ReviewStep(Step, inherit_bindings=False):
 
     NAME = "review"
     QUESTION = "Is this what shall be written?"
-    WHY = "The files are yours: readable, editable, and enough to train without this program. Nothing runs yet."
+    WHY = "The files are yours, and enough to train without this program."
     HELP = (
         "Space shows a file, or how it would change. A file that you have edited is kept as it is unless you choose o; the "
         "old one then stays beside it as a backup. Values you edited in config.toml are taken over as yours."

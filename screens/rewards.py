@@ -29,7 +29,7 @@ class RewardsStep(Step, inherit_bindings=False):
 
     NAME = "rewards"
     QUESTION = "What is the model paid for?"
-    WHY = "Each function gives every completion a number. The weighted sum is all that the model learns from."
+    WHY = "The weighted sum of these numbers is all that the model learns from."
     HELP = (
         "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code. "
         "Correctness should outweigh all the rest together. A weight of 0 only logs the function."

@@ -30,7 +30,7 @@ class ScoreStep(Step, inherit_bindings=False):
 
     NAME = "score"
     QUESTION = "Do the rewards pay for the right thing?"
-    WHY = "A good completion must earn more than a bad one. What is paid wrongly here is learned wrongly there."
+    WHY = "What is paid wrongly here is learned wrongly there."
     HELP = (
         "The completions here are written by hand or come with the recipe. n writes another, space changes the one under "
         "the cursor, d removes it, o chooses the row whose right answer counts. The rewards run in a process of their "

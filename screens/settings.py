@@ -34,7 +34,7 @@ class SettingsStep(Step, inherit_bindings=False):
 
     NAME = "settings"
     QUESTION = "How shall it train?"
-    WHY = "Every value has a reason and a source. Each can be set by hand; the rest adapts, and all is checked again."
+    WHY = "Every value has a reason and a source, and can be set by hand."
     HELP = (
         "Space changes the value under the cursor, u gives it back to the tuning. Checked means: the installed GRPOConfig "
         "was really constructed with these values, for the planned machine."

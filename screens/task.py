@@ -32,7 +32,7 @@ class TaskStep(Step):
 
     NAME = "task"
     QUESTION = "What shall the model learn?"
-    WHY = "GRPO pays the model for answers that a program finds good. Without such a program another method is better."
+    WHY = "GRPO needs a program that can tell good answers from bad ones."
     HELP = (
         "Space changes the field under the cursor, left and right go through its choices. A recipe fills in every "
         "later step; each answer can still be changed."
