@@ -13,6 +13,8 @@ from typing import Any
 
 from grpo_tui import atomic
 from grpo_tui.draft import Draft, RewardItem
+from grpo_tui.plan import batch as arithmetic
+from grpo_tui.plan.batch import Batch
 from grpo_tui.plan.plan import SECTIONS, Plan, Setting
 from grpo_tui.plan.script import render_train
 from grpo_tui.problem import Problem
@@ -22,11 +24,14 @@ __all__ = [
     "adopt",
     "after_training",
     "changes",
+    "draft_of",
     "edited_rewards",
     "edited_settings",
+    "plan_of",
     "read_config",
     "render_config",
     "render_train",
+    "with_config",
     "write",
 ]
 
@@ -133,6 +138,24 @@ def render_config(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
+_KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("model.name", "model.revision", "model.dtype", "model.attn_implementation"), str),
+    **dict.fromkeys(("data.file", "data.format", "data.split", "data.prompt", "data.answer", "data.system"), str),
+    **dict.fromkeys(("data.extract", "data.extract_argument", "launch.notify_command"), str),
+    **dict.fromkeys(("data.max_prompt_tokens", "launch.processes", "launch.threads"), int),
+    **dict.fromkeys(("data.plain", "data.convert_plain", "model.load_in_4bit"), bool),
+    **dict.fromkeys(("data.options", "data.faults"), dict),
+    "launch.gpus": list,
+}
+_KIND_WORDS: Mapping[type, str] = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    dict: "a table",
+    list: "a list",
+}
+
+
 def read_config(text: str, where: str = "config.toml") -> dict[str, Any] | Problem:
     """The content of a `config.toml`, its tables and their kinds checked."""
     try:
@@ -147,19 +170,54 @@ def read_config(text: str, where: str = "config.toml") -> dict[str, Any] | Probl
             return Problem(where, f"There is no table or key `{table}` at the top.", hint)
         if table != "rewards" and not isinstance(value, dict):
             return Problem(where, f"`{table}` is a value where a table is expected.", f"Write it as [{table}].")
+    for key, kind in _KINDS.items():
+        section, _, name = key.partition(".")
+        value = config.get(section, {}).get(name)
+        if value is not None and not (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+            return Problem(
+                where, f"{name} in [{section}] is {value!r}, and {_KIND_WORDS[kind]} is expected.", "Correct it there."
+            )
     rewards = config.get("rewards", [])
     if not isinstance(rewards, list):
         return Problem(where, "`rewards` is not a list of tables.", "Write each reward under its own [[rewards]].")
     for number, reward in enumerate(rewards, 1):
         entry: dict[str, Any] = reward if isinstance(reward, dict) else {}
-        name, weight = entry.get("name"), entry.get("weight", 1.0)
-        if not isinstance(name, str) or isinstance(weight, bool) or not isinstance(weight, int | float):
+        weight = entry.get("weight", 1.0)
+        if not isinstance(entry.get("name"), str) or isinstance(weight, bool) or not isinstance(weight, int | float):
             return Problem(
                 where,
                 f"Reward {number} needs a name, which is text, and a weight, which is a number.",
                 'Write name = "…" and weight = 1.0 under its [[rewards]].',
             )
     return config
+
+
+def plan_of(config: Mapping[str, Any], *, rows: int | None = None) -> Plan | list[Problem]:
+    """The plan that a `config.toml` is, as it stands on the disk: its values, without reasons or memory."""
+    settings = tuple(
+        Setting(f"{section}.{name}", value, "", "", "set by you")
+        for section in SECTIONS
+        for name, value in dict(config.get(section, {})).items()
+    )
+    grpo = dict(config.get("grpo", {}))
+    world = int(config.get("launch", {}).get("processes", 1))
+    batch = arithmetic.read(grpo, world)
+    if isinstance(batch, list):
+        return batch
+    steps = grpo.get("max_steps", -1)
+    if not (isinstance(steps, int) and steps > 0):
+        steps = int(float(grpo.get("num_train_epochs", 3.0)) * batch.steps_per_epoch(rows)) if rows else 0
+    return Plan(
+        settings=settings,
+        rewards=tuple(
+            RewardItem(name=r["name"], weight=float(r.get("weight", 1.0))) for r in config.get("rewards", [])
+        ),
+        method="qlora" if config.get("model", {}).get("load_in_4bit") else "lora" if config.get("lora") else "full",
+        world_size=world,
+        cpu=bool(grpo.get("use_cpu")),
+        batch=batch,
+        total_steps=steps,
+    )
 
 
 def edited_settings(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,6 +260,10 @@ _DATA_ANSWERS: Mapping[str, str] = {
     "extract": "extract",
     "extract_argument": "extract_argument",
     "max_prompt_tokens": "max_prompt_tokens",
+    "options": "options",
+    "plain": "plain",
+    "convert_plain": "convert_plain",
+    "faults": "faults",
 }
 
 
@@ -217,6 +279,25 @@ def adopt(draft: Draft, plan: Plan, config: Mapping[str, Any]) -> Draft:
         dataset=replace(draft.dataset, **data),
         rewards=draft.rewards if items is None else replace(draft.rewards, items=items),
         settings=replace(draft.settings, overrides={**draft.settings.overrides, **edited}),
+    )
+
+
+def draft_of(config: Mapping[str, Any]) -> Draft:
+    """The answers that a `config.toml` holds, for a project whose state file is not there."""
+    nothing = Plan(settings=(), rewards=(), method="", world_size=1, cpu=False, batch=Batch(per_device=1))
+    return adopt(Draft(), nothing, config)
+
+
+def with_config(draft: Draft, config: Mapping[str, Any]) -> Draft:
+    """`draft` with the model, data and rewards that a `config.toml` names, whatever was answered before."""
+    theirs = draft_of(config)
+    data = {field: getattr(theirs.dataset, field) for field in _DATA_ANSWERS.values()}
+    model = {name: getattr(theirs.model, name) for name in _MODEL_ANSWERS}
+    return replace(
+        draft,
+        model=replace(draft.model, **model),
+        dataset=replace(draft.dataset, **data),
+        rewards=replace(draft.rewards, items=theirs.rewards.items),
     )
 
 

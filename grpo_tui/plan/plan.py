@@ -89,6 +89,39 @@ class Plan:
                 config[name] = values
         return config
 
+    def as_json(self) -> dict[str, Any]:
+        """The plan as commands print it with `--json`; bytes are whole numbers."""
+        batch, memory = self.batch, self.memory
+        return {
+            "method": self.method,
+            "settings": self.section("grpo"),
+            "lora": self.section("lora"),
+            "config": self.as_config(),
+            "batch": {
+                "per_device": batch.per_device,
+                "processes": batch.world,
+                "accumulation": batch.accumulation,
+                "steps_per_generation": batch.steps_per_generation,
+                "generations": batch.generations,
+                "generation_batch": batch.generation_batch,
+                "prompts_per_generation": batch.prompts_per_generation,
+                "completions_per_step": batch.completions_per_step,
+                "prompts_per_step": batch.prompts_per_step,
+                "on_policy": batch.on_policy,
+            },
+            "steps": self.total_steps,
+            "memory": memory.phases if memory else {},
+            "peak_bytes": memory.peak_bytes if memory else None,
+            "interval_bytes": list(memory.interval) if memory else None,
+            "dominant": memory.dominant if memory else None,
+            "estimate": memory.estimate if memory else None,
+            "gpu_bytes": None if self.cpu else self.available_bytes or None,
+            "reasons": {s.key: {"why": s.why, "source": s.source} for s in self.settings},
+            "notes": list(self.notes),
+            "versions": dict(self.versions),
+            "sha256": self.sha256,
+        }
+
     @property
     def sha256(self) -> str:
         """Hash of the values alone; comments and reasons do not count."""

@@ -50,6 +50,8 @@ os.chdir(PROJECT)  # paths in config.toml are relative to the project
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in (HERE, PROJECT)] + [str(PROJECT)]
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if not sys.stderr.isatty():
+    os.environ.setdefault("TQDM_DISABLE", "1")  # progress bars only fill a log file
 if LAUNCH.get("threads"):
     os.environ.setdefault("OMP_NUM_THREADS", str(LAUNCH["threads"]))
 if LAUNCH.get("gpus"):

@@ -186,7 +186,11 @@ def _always(value: Any, why: str, source: str) -> Decide:
 def _answer(read: Callable[[Draft], Any], why: str = "You chose it.") -> Decide:
     def decide(situation: Situation) -> Choice | None:
         value = read(situation.draft)
-        return Choice(value, why, USER) if value else None
+        if not value:
+            return None
+        if situation.draft.task.recipe:
+            return Choice(value, "It came with the recipe, or you chose it instead.", RECIPE)
+        return Choice(value, why, USER)
 
     return decide
 

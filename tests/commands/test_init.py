@@ -1,0 +1,136 @@
+"""`grpo-tui init` writes a project that is ready to run, or says what is missing."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from grpo_tui import lock, state
+from grpo_tui.__main__ import main
+from grpo_tui.commands.init import card, toml_value
+from grpo_tui.problem import Problem
+from tests.commands.projects import answer, init, shared, workers
+
+__all__ = ["shared", "workers"]  # fixtures
+
+
+def test_a_project_of_ones_own_is_written_without_a_question(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(shared, "--system", "Be brief.", "--json") == 0
+    told = answer(capsys)
+    project = shared / "project"
+    assert set(told["files"]) >= {"config.toml", "train.py"}
+    config = tomllib.loads((project / "config.toml").read_text())
+    assert config == told["config"]
+    assert config["data"]["prompt"] == "question"  # found by its name
+    assert config["data"]["answer"] == "answer"
+    assert config["data"]["system"] == "Be brief."
+    assert config["rewards"] == [{"name": "correct", "weight": 1.0}, {"name": "brief", "weight": 0.25}]
+    assert (config["grpo"]["max_steps"], config["grpo"]["num_generations"]) == (2, 2)
+    assert told["batch"]["generation_batch"] % 2 == 0
+    assert told["peak_bytes"] == max(told["memory"].values())
+    assert told["reasons"]["grpo.max_steps"]["source"] == "set by you"
+    compile((project / "train.py").read_text(), "train.py", "exec")
+    loaded = state.load(project)
+    assert isinstance(loaded, state.Loaded)
+    assert {"task", "settings", "review"} <= loaded.draft.done.keys()
+    assert loaded.draft.score.skipped  # the user's rewards were not run on the user's data
+
+
+def test_a_second_time_only_what_is_said_anew_changes_and_edits_are_kept(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init(shared) == 0
+    project = shared / "project"
+    config = project / "config.toml"
+    config.write_text(config.read_text().replace("temperature = 1.0", "temperature = 0.8"))
+    capsys.readouterr()
+    assert main(["init", str(project), "--set", "grpo.beta=0.04", "--json"]) == 2
+    assert "you edited it" in answer(capsys)["problems"][0]["what"]
+    assert "temperature = 0.8" in config.read_text()
+
+
+def test_a_recipe_is_a_project_in_one_command(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(shared / "demo"), "--recipe", "word_problems", "--set", "grpo.max_steps=4"]) == 0
+    said = capsys.readouterr().out
+    assert "✓ review" in said
+    assert "Next     grpo-tui check" in said
+    config = tomllib.loads((shared / "demo" / "config.toml").read_text())
+    assert config["grpo"]["max_steps"] == 4
+
+
+def test_a_card_elsewhere_can_be_planned_for(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(shared, "--gpu", "16GiBx2", "--capability", "7.5", "--json", project="remote") == 0
+    told = answer(capsys)
+    assert (told["settings"]["fp16"], told["batch"]["processes"]) == (True, 2)
+    assert any("typed by hand" in note for note in told["notes"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--model", "team/never-fetched"], "not in the Hugging Face cache"),
+        (["--model", "/no/such/model"], "no such folder"),
+        (["--data", "/no/such.jsonl"], "no such file"),
+        (["--prompt", "nothing"], "nothing"),
+        (["--set", "grpo.num_generation=8"], "does not know this key"),
+        (["--set", "grpo.num_generations=1"], "at least 2"),
+        (["--set", "beta"], "is no setting"),
+        (["--reward", "correct=much"], "is no number"),
+        (["--gpu", "large"], "no size of a card"),
+        (["--gpus", "17"], "has no GPU 17"),
+        (["--material", "pairs", "--checkable", "no", "--goal", "taste"], "better than GRPO"),
+        (["--recipe", "no_such_recipe"], "No recipe"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    shared: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    gpu = [] if {"--gpu", "--gpus"} & set(flags) else ["--cpu"]
+    base = ["--model", str(shared / "model"), "--data", str(shared / "sums.jsonl"), *gpu]
+    assert main(["init", str(shared / "new"), *base, *flags, "--json"]) == 2
+    problem = answer(capsys)["problems"][0]
+    assert words in problem["what"]
+    assert problem["remedy"]
+    assert not (shared / "new" / "train.py").exists()
+
+
+def test_without_model_or_data_the_flag_to_use_is_named(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(shared / "new"), "--json"]) == 2
+    assert "--model" in answer(capsys)["problems"][0]["remedy"]
+    assert main(["init", str(shared / "new"), "--model", str(shared / "model"), "--json"]) == 2
+    assert "--data" in answer(capsys)["problems"][0]["remedy"]
+
+
+def test_a_project_that_is_open_elsewhere_is_left_alone(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = shared / "busy"
+    project.mkdir()
+    held = lock.acquire(project)
+    assert isinstance(held, lock.Lock)
+    try:
+        assert main(["init", str(project), "--recipe", "word_problems", "--json"]) == 2
+    finally:
+        held.release()
+    assert "has this project open" in answer(capsys)["problems"][0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("24GiB", (24 * 2**30, 1)),
+        ("24", (24 * 2**30, 1)),
+        ("80GBx8", (80 * 10**9, 8)),
+        ("40g x 2", (40 * 2**30, 2)),
+        ("0.5GiB", None),
+        ("24GiBx0", None),
+        ("x2", None),
+        ("1.2.3GiB", None),
+    ],
+)
+def test_the_size_of_a_card_is_read(text: str, found: tuple[int, int] | None) -> None:
+    result = card(text)
+    assert isinstance(result, Problem) if found is None else result == found
+
+
+def test_values_on_the_command_line_are_toml_and_else_text() -> None:
+    values = [toml_value(text) for text in ("1e-5", "8", "true", '"8"', "dapo", '["a", "b"]', "")]
+    assert values == [1e-5, 8, True, "8", "dapo", ["a", "b"], ""]
