@@ -81,7 +81,8 @@ def command(
 ) -> Command:
     """The command that trains `run`, a folder with frozen copies, on `gpus` (none: the CPU), from the folder `project`.
 
-    `config` is the run's `config.toml`. Several processes go through `accelerate launch`.
+    `config` is the run's `config.toml`. Several processes go through `accelerate launch`, on
+    the CPU through `torchrun`.
     """
     launch = config.get("launch", {})
     processes = int(launch.get("processes", 1))
@@ -102,20 +103,22 @@ def command(
     else:
         environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(SHUTDOWN_SECONDS)
         environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGTERM,SIGINT,SIGQUIT"  # not SIGHUP: a hang-up ends nothing
-        settings = run / "accelerate.yaml"
-        chosen = (
-            ["--config_file", str(settings)]
-            if settings.is_file()
-            else ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_machines", "1"]
-        )
-        where = ["--multi_gpu"] if gpus else ["--cpu"]
-        argv = [
-            *(sys.executable, "-m", "accelerate.commands.launch", *chosen, *(where if not settings.is_file() else [])),
-            *("--num_processes", str(processes), "--main_process_port", "0", *script),  # port 0: any free one
-        ]
+        argv = [sys.executable, "-m", *_launcher(run, processes, on_gpus=bool(gpus)), *script]
     return Command(
         argv=tuple(argv), environment=environment, directory=project.resolve(), gpus=tuple(gpu.uuid for gpu in gpus)
     )
+
+
+def _launcher(run: Path, processes: int, *, on_gpus: bool) -> list[str]:
+    """The module that starts several processes on this machine, with its options."""
+    settings = run / "accelerate.yaml"
+    if not on_gpus and not settings.is_file():
+        # `accelerate launch --cpu` starts a single process whatever the number (accelerate 1.15, launch_command).
+        return ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    plain = ["--multi_gpu", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    chosen = ["--config_file", str(settings)] if settings.is_file() else plain
+    # Port 0: any free one, so that two runs on a machine do not meet. Precision is GRPOConfig's business.
+    return ["accelerate.commands.launch", *chosen, "--num_processes", str(processes), "--main_process_port", "0"]
 
 
 def choose_gpus(config: Mapping[str, Any], machine: Machine) -> tuple[GPU, ...] | Problem:

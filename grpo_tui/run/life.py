@@ -161,7 +161,7 @@ def judge(
 
     if known and known.ended:
         return told(*_recorded_end(known, end, progress))
-    if end and not running.training:
+    if end and (record is None or not running.training):
         return told(*_own_end(end, progress))
     if known is None or (not record and running.training is None):
         if not progress.last_t:
@@ -184,6 +184,8 @@ def judge(
     if not here and beat_seen + LOST_SECONDS < seen:
         still = f"The heartbeat from {known.host} has not moved for {seen - beat_seen:.0f} s"
         return told("lost", f"{still}: its machine or the file system is gone.")
+    if end:
+        return told("stopping", "Training is over; its process is finishing, perhaps saving the model.")
     return told(*_alive(known, running, progress, age, asked=asked, fresh=fresh))
 
 

@@ -1,9 +1,6 @@
-"""A real GRPO training small enough for a test: about 0.1 s a step on one CPU core, no network, no files but its run.
+"""A real GRPO training small enough for a test: about 10 ms a step on one CPU core, no network, no files but its run's.
 
-    python tiny_train.py RUN_FOLDER '{"max_steps": 4, ...}'
-
-The second argument holds keys of `GRPOConfig`, and beside them `resume` (a checkpoint), `fail_at` (the step at which the
-reward raises), `slow` (seconds that each reward call takes) and `recorder` (false: plain TRL).
+    python tiny_train.py RUN_FOLDER '{"max_steps": 4, ...}'        the second argument: keyword arguments of `train`
 """
 
 import json
@@ -11,6 +8,8 @@ import os
 import sys
 import time
 from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 from datasets import Dataset
@@ -37,39 +36,45 @@ def model_and_tokenizer():
     return Qwen2ForCausalLM(config), tokenizer
 
 
-def main(run, options):
+def train(run, *, resume=None, fail_at=None, slow=0.0, recorded=True, during=None, **settings):
+    """Train in the folder `run`; returns the trainer.
+
+    `resume` is a checkpoint, `fail_at` the step at which the reward raises, `slow` the seconds each reward call takes,
+    `during(step)` is called while the step's rewards are computed, `settings` go to GRPOConfig.
+    """
     torch.set_num_threads(1)
-    resume, fail_at = options.pop("resume", None), options.pop("fail_at", None)
-    slow, recorded = options.pop("slow", 0.0), options.pop("recorder", True)
     model, tokenizer = model_and_tokenizer()
 
     def correct(completions, answer, trainer_state, **kwargs):
         time.sleep(slow)
+        if during:
+            during(trainer_state.global_step)
         if fail_at is not None and trainer_state.global_step >= fail_at:
             raise ValueError("could not convert string to float: '1,234 apples'")
         return [float(right in text) for text, right in zip(completions, answer, strict=True)]
 
     def short(completions, **kwargs):
-        return [1.0 / (1 + len(text)) for text in completions]
+        return [float(len(text) < 4) for text in completions]
 
+    if settings.get("beta"):  # the reference model is loaded from where the model came from
+        model.save_pretrained(run / "start")
+        model.config._name_or_path = str(run / "start")
     rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(5) for b in range(5)]
-    args = GRPOConfig(
-        **{
-            "output_dir": str(run), "use_cpu": True, "bf16": False, "report_to": "none", "seed": 3, "learning_rate": 1e-3,
-            "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4, "logging_steps": 1,
-            "save_strategy": "no", "activation_checkpointing": False, "disable_tqdm": True, "log_completions": True,
-            "num_completions_to_print": 0, "max_steps": 4, "reward_weights": [1.0, 0.3], **options,
-        }
-    )  # fmt: skip
+    plain = {
+        "output_dir": str(run), "use_cpu": True, "bf16": False, "report_to": "none", "seed": 3, "learning_rate": 1e-3,
+        "per_device_train_batch_size": 32, "num_generations": 8, "max_completion_length": 4, "logging_steps": 1,
+        "save_strategy": "no", "activation_checkpointing": False, "disable_tqdm": True, "log_completions": True,
+        "num_completions_to_print": 0, "max_steps": 4, "reward_weights": [1.0, 0.3], "per_device_eval_batch_size": 8,
+    }  # fmt: skip
     trainer = GRPOTrainer(
-        model=model, processing_class=tokenizer, reward_funcs=[correct, short], args=args,
+        model=model, processing_class=tokenizer, reward_funcs=[correct, short], args=GRPOConfig(**plain | settings),
         train_dataset=Dataset.from_list(rows), eval_dataset=Dataset.from_list(rows[:4]),
     )  # fmt: skip
     if recorded:
         RunRecorder(run).attach(trainer)
     trainer.train(resume_from_checkpoint=resume)
+    return trainer
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})
+    train(Path(sys.argv[1]), **json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}"))
