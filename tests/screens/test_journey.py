@@ -13,7 +13,6 @@ from grpo_tui import state
 from grpo_tui.draft import STEPS
 from grpo_tui.run.folder import newest
 from grpo_tui.run.life import life
-
 from tests.screens.conftest import onward, ready, running, text_of, until
 
 
