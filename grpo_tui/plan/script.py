@@ -174,7 +174,8 @@ def main():
         path, saved = checkpoint
         steps = CONFIG["grpo"].get("max_steps", 0)
         if saved["global_step"] >= (steps if steps > 0 else saved["max_steps"]):
-            print(f"{path} is finished at step {saved['global_step']}: there is nothing left to train.")
+            if state.is_main_process:
+                print(f"{path} is finished at step {saved['global_step']}: there is nothing left to train.")
             return
     if state.is_main_process:
         run.mkdir(parents=True, exist_ok=True)

@@ -132,7 +132,8 @@ class Situation:
 
     @property
     def world(self) -> int:
-        return max(1, len(self.cards))
+        """Training processes: one per card, or as many as were asked for on the CPU."""
+        return len(self.cards) or int(self.wanted("launch.processes", 1))
 
     @property
     def capability(self) -> tuple[int, int] | None:
@@ -523,6 +524,21 @@ def cards_of(draft: Draft, facts: Facts) -> tuple[Card, ...] | Problem:
     return () if hardware.cpu else facts.cards
 
 
+def _with_processes(cards: tuple[Card, ...], given: Mapping[str, Choice]) -> tuple[Card, ...] | Problem:
+    """Those of `cards` that are used when the number of processes was set by hand."""
+    choice = given.get("launch.processes")
+    if choice is None:
+        return cards
+    number = choice.value
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        return Problem("launch.processes", f"{number!r} is no number of processes.", "Write one, such as 1.")
+    if cards and number > len(cards):
+        return Problem(
+            "launch.processes", f"{number} processes need as many GPUs, and {len(cards)} are chosen.", "Choose more."
+        )
+    return cards[:number]
+
+
 def _methods(draft: Draft, facts: Facts, gpu: bool, ampere: bool) -> list[tuple[str, str]] | Problem:
     """Methods to try in this order, each with its reason."""
     shape = facts.model.shape
@@ -760,9 +776,11 @@ def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
     """A complete plan from the answers and the facts, or everything that stands in its way."""
     given, problems = _given(draft, facts)
     cards = cards_of(draft, facts)
+    if not isinstance(cards, Problem):
+        cards = _with_processes(cards, given)
     if isinstance(cards, Problem):
         return [*problems, cards]
-    world = max(1, len(cards))
+    world = len(cards) or int(given["launch.processes"].value if "launch.processes" in given else 1)
     prompt = draft.dataset.max_prompt_tokens or facts.longest_prompt or DEFAULT_PROMPT_TOKENS
     if facts.longest_prompt:
         prompt = min(prompt, facts.longest_prompt)

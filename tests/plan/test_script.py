@@ -91,7 +91,8 @@ def test_a_launched_script_trains_an_adapter_in_its_run_folder_under_the_recorde
     kinds = [json.loads(line)["kind"] for line in (folder / "events.jsonl").read_text().splitlines()]
     assert kinds[0] == "begin"
     assert kinds.count("log") >= 2
-    assert "AutoPeftModelForCausalLM" in files.after_training(folder)
+    tried = run(["-c", TRIED, str(folder)], project, environment(tmp_path, PYTHONSAFEPATH="1"))
+    assert "tried PeftModelForCausalLM" in tried.stdout, tried.stderr[-2000:]
 
 
 PLAIN = """
@@ -101,6 +102,14 @@ sys.argv = ["train.py"]
 runpy.run_path("train.py", run_name="__main__")
 sys.argv = ["train.py", "--resume"]
 runpy.run_path("train.py", run_name="__main__")
+"""
+
+TRIED = """
+import sys
+from pathlib import Path
+from grpo_tui.plan.files import after_training
+exec(after_training(Path(sys.argv[1])).replace("max_new_tokens=256", "max_new_tokens=3"))
+print("tried", type(model).__name__)
 """
 
 

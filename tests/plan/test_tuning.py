@@ -165,6 +165,16 @@ def test_a_value_that_is_set_is_planned_around(schema: Schema) -> None:
     assert plan.batch.generation_batch == 16
 
 
+def test_a_number_of_processes_that_is_set_counts_in_the_batch(schema: Schema) -> None:
+    plan = planned(draft(launch__processes=2), facts("SmolLM2-135M", schema))
+    assert (plan.world_size, plan.batch.world, plan.value("launch.processes")) == (2, 2, 2)
+    plan = planned(draft(launch__processes=2), facts("Qwen2.5-7B", schema, 80, gpus=4))
+    assert plan.world_size == 2
+    assert len(plan.value("launch.gpus")) == 2
+    (problem,) = problems(tune(draft(launch__processes=8), facts("Qwen2.5-7B", schema, 80, gpus=4)))
+    assert "4 are chosen" in problem.what
+
+
 def test_a_number_without_a_rule_is_taken_with_the_librarys_own_words(schema: Schema) -> None:
     plan = planned(draft(grpo__weight_decay=0.1, lora__use_rslora=True), facts("Qwen2.5-7B", schema, 80))
     setting = plan.setting("grpo.weight_decay")
@@ -186,6 +196,7 @@ def test_a_number_without_a_rule_is_taken_with_the_librarys_own_words(schema: Sc
         ({"lora__rr": 1}, "lora.rr", "Leave it out"),
         ({"model__size": 1}, "model.size", "Leave it out"),
         ({"nonsense": 1}, "nonsense", "Leave it out"),
+        ({"launch__processes": 0}, "launch.processes", "such as 1"),
         (
             {
                 "grpo__per_device_train_batch_size": 4,
