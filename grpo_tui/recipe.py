@@ -52,7 +52,7 @@ unknown key is an error.
 
     [grpo.learning_rate]              # any key of GRPOConfig, with its reason
     value = 1e-4
-    why = "measured on this model"
+    why = "Measured on this model."
 """
 
 import difflib

@@ -101,7 +101,6 @@ def main() -> None:
                 report_to="none",
                 disable_tqdm=True,
                 log_level="error",
-                activation_checkpointing=False,
             ),
             train_dataset=Dataset.from_list(rows),
             callbacks=[Recorder()],
