@@ -161,7 +161,7 @@ def first_view(path: Path) -> tuple[list[Event], Cursor]:
             for index in range(SAMPLES):
                 file.seek(start + (end - start) * index // SAMPLES)
                 event = _first_row(file.read(_SAMPLE_BYTES))
-                if event:
+                if event and not (events and event.step == events[-1].step):
                     events.append(event)
             offset, skipped = _next_line(file, end), 0
             tail, cursor = _read_on(file, status, Cursor(offset=offset, skipped=skipped), TAIL_BYTES + MAX_LINE_BYTES)

@@ -265,7 +265,7 @@ def test_recording_changes_nothing_in_the_training(train, tmp_path):
 
 
 def test_the_libraries_are_left_as_they_were(train, tmp_path):
-    from trl.extras.profiling import ProfilingContext
+    from trl.extras.profiling import ProfilingContext  # noqa: TID251 - the training process is this one
 
     before = (ProfilingContext.__enter__, ProfilingContext._log_metrics)
     train(tmp_path, max_steps=1)

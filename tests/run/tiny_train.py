@@ -1,8 +1,9 @@
 """A real GRPO training small enough for a test: about 10 ms a step on one CPU core, no network, no files but its run's.
 
-    python tiny_train.py RUN_FOLDER '{"max_steps": 4, ...}'        the second argument: keyword arguments of `train`
+python tiny_train.py RUN_FOLDER '{"max_steps": 4, ...}'        the second argument: keyword arguments of `train`
 """
 
+# ruff: noqa: TID251 - this is a training process, and stands for train.py
 import json
 import os
 import sys
@@ -26,7 +27,9 @@ def model_and_tokenizer():
     """A random one-layer model over digits."""
     text = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="?"))
     text.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=text, pad_token="<pad>", eos_token="<eos>", padding_side="left")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=text, pad_token="<pad>", eos_token="<eos>", padding_side="left"
+    )
     set_seed(7)
     config = Qwen2Config(
         vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
