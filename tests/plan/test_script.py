@@ -117,6 +117,7 @@ def test_without_grpo_tui_it_is_plain_trl_and_a_finished_run_is_not_trained_furt
     tmp_path: Path, schema: Schema
 ) -> None:
     project = write_project(tmp_path / "project", schema, draft(**SHORT))
+    (project / "trl.py").write_text("raise RuntimeError('a file of the project hides a library')\n")
     done = run(["-c", PLAIN], project, environment(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     (folder,) = (project / "runs").iterdir()
