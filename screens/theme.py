@@ -6,23 +6,29 @@ the 16-colour palette is Rich's own standard palette, so that down-conversion is
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
-from collections.abc import Mapping, Sequence
+import signal
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
-from textual.app import App, ReturnType
+from textual.app import App, ReturnType, SystemCommand
 from textual.filter import LineFilter
 from textual.theme import Theme
 
 if TYPE_CHECKING:
     from textual.color import Color
+    from textual.screen import Screen
 
 THEME_CSS = Path(__file__).with_name("theme.tcss")
 """Styles every screen shares. An app with styles of its own lists this file first in its `CSS_PATH`."""
@@ -259,10 +265,9 @@ def _ascii_sign(character: str) -> str:
 
 
 class ThemedApp(App[ReturnType]):
-    """An app in the look of this project. It knows no theme but ours."""
+    """An app in the look of this project. It knows no theme but ours, and restores the terminal however it ends."""
 
     CSS_PATH: ClassVar = [THEME_CSS]
-    ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
     COMMAND_PALETTE_DISPLAY = "^p"
 
@@ -277,6 +282,40 @@ class ThemedApp(App[ReturnType]):
             self.unregister_theme(name)
         self._without_colour = WithoutColour()
         self._only_ascii = OnlyAscii(enabled=ascii_only(environ))
+        self.crash = ""
+        """The traceback of a fault of ours, without the values of variables: they may be secret."""
+
+        self.error_console = Console(file=io.StringIO())
+
+    def on_mount(self) -> None:
+        """Listen to the signals that end a terminal program."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            try:
+                loop.add_signal_handler(number, self.leave_by_signal, number)
+            except (ValueError, RuntimeError):  # not in the main thread: a test drives the app
+                break
+
+    def leave_by_signal(self, number: int) -> None:
+        """Restore the terminal and end as the signal wants it; a training goes on."""
+        self.exit(return_code=128 + number)
+
+    def _handle_exception(self, error: Exception) -> None:
+        # Textual offers no public door to an error before it prints it with the values of all variables.
+        self.crash = "".join(traceback.format_exception(error))
+        super()._handle_exception(error)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the palette offers: what the screen's keys do, and the themes."""
+        seen: set[str] = set()
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if binding.tooltip and active.enabled and binding.action not in seen:
+                seen.add(binding.action)
+                title = f"{binding.description[:1].upper()}{binding.description[1:]}"
+                yield SystemCommand(title, binding.tooltip, partial(self.run_action, binding.action, active.node))
+        for name in THEME_NAMES:
+            yield SystemCommand(f"Theme: {name}", "Change the colours", partial(setattr, self, "theme", f"grpo-{name}"))
 
     @property
     def palette(self) -> Palette:

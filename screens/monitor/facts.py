@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grpo_tui.progress.fold import Progress
 from grpo_tui.progress.series import Series
 
-from .figures import ago, percent, short
+from .figures import ago, percent
 from .glance import Glance
 
 STATES = {
@@ -71,19 +71,18 @@ def _life(glance: Glance) -> Fact:
 
 
 def _signal(glance: Glance) -> Fact:
-    flat, size = glance.flat, glance.progress.num_generations
+    flat = glance.flat
     if not flat:
         return Fact("", "Groups", "how many have a signal is not known yet")
     step, share = flat.point(-1)
     if not math.isfinite(share):
         return Fact("", "Groups", f"no rewards at step {step}")
     mean = _mean(flat)
-    of = f" of {size}" if size else ""
     if share >= 1:
-        return Fact("warn", "Groups", f"0%{of} have spread at step {step}: no gradient")
+        return Fact("warn", "Groups", f"0% have spread at step {step}: no gradient")
     sampled = f" at step {step}" if glance.flat_sampled else ""
-    trend = f", {percent(1 - mean)} over {min(WINDOW, len(flat))} rows" if mean is not None and len(flat) > 1 else ""
-    return Fact("ok", "Groups", f"{percent(1 - share)}{of} have spread{sampled}{trend}")
+    trend = _trend(percent(1 - share), None if mean is None else percent(1 - mean), flat)
+    return Fact("ok", "Groups", f"{percent(1 - share)} have spread{sampled}{trend}")
 
 
 def _cut(progress: Progress) -> Fact:
@@ -94,7 +93,7 @@ def _cut(progress: Progress) -> Fact:
         return Fact("", "Clipped", "how many are cut is not known yet")
     _, share = series.point(-1)
     mean = _mean(series)
-    trend = f", {percent(mean)} over {min(WINDOW, len(series))} rows" if mean is not None and len(series) > 1 else ""
+    trend = _trend(percent(share), None if mean is None else percent(mean), series)
     return Fact("ok" if share == 0 and not mean else "", "Clipped", f"{percent(share)} cut {at}{trend}")
 
 
@@ -110,6 +109,11 @@ def _finite(progress: Progress) -> Fact:
     return Fact("fail", "Finite", f"not a number at step {first.step}: {keys}{more}")
 
 
+def _trend(newest: str, mean: str | None, series: Series) -> str:
+    """The mean over the newest rows, where it says something else than the newest row."""
+    return f", {mean} over {min(WINDOW, len(series))} rows" if mean is not None and mean != newest else ""
+
+
 def _mean(series: Series) -> float | None:
     recent = [value for value in series.recent(WINDOW) if math.isfinite(value)]
     return sum(recent) / len(recent) if recent else None
@@ -122,8 +126,3 @@ def metric_gap(progress: Progress, key: str) -> str:
     if key in ("reward", "entropy", "grad_norm") and progress.series:
         return f"This run does not log {key}."
     return ""
-
-
-def last_figure(series: Series | None) -> str:
-    """The newest figure, short; empty without one."""
-    return short(series.point(-1)[1]) if series else ""

@@ -81,6 +81,9 @@ class Glance:
     flat_sampled: bool = False
     """`flat` rests on the kept completions, and has gaps."""
 
+    after: str = ""
+    """The lines that load what the run trained; empty while there is nothing."""
+
     @property
     def progress(self) -> Progress:
         """What the events tell."""
@@ -100,10 +103,11 @@ def look(run: Path, before: Glance | None = None, *, step: int | None = None, no
             run, progress.reward_names, progress.weights,
             num_generations=progress.num_generations, known=before.flat if before.flat_sampled else None,
         )  # fmt: skip
+    alive = life(run, now, progress=progress, before=before.life if before else None)
     return Glance(
         run=run,
         view=view,
-        life=life(run, now, progress=progress, before=before.life if before else None),
+        life=alive,
         method=before.method if before and before.progress.begin is progress.begin else _method(run, progress),
         cards=_cards(run),
         log=_log(run, before.log if before else Log()),
@@ -111,7 +115,14 @@ def look(run: Path, before: Glance | None = None, *, step: int | None = None, no
         table=_table(run, progress, steps, step, before),
         flat=flat,
         flat_sampled=sampled,
+        after="" if alive.alive else before.after if before and before.after else _after(run),
     )
+
+
+def _after(run: Path) -> str:
+    from grpo_tui.plan.files import after_training  # 40 ms that the first picture does not wait for
+
+    return after_training(run)
 
 
 def _table(

@@ -27,8 +27,8 @@ def arrange(width: int, height: int, *, tab: int = 6, pair: tuple[int, int] = (3
             cards: int = 0) -> Mapping[str, Region]:  # fmt: skip
     """Name to place: `status`, `strip` and the panels in sight by number; nothing when the screen is too small.
 
-    `tab` is the panel in the shared place of a small screen, `pair` its two small charts; `zoom` the enlarged panel or 0;
-    `cards` the number of GPUs.
+    `tab` is the panel in the shared place of a small screen, `pair` its two small charts; `zoom` the enlarged panel
+    or 0; `cards` the number of GPUs.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return {}

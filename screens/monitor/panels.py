@@ -596,7 +596,7 @@ class CompletionsPanel(MonitorPanel):
         Binding("pagedown", "move(10)", "ten down", show=False),
         Binding("home,g", "move(-100000)", "first", show=False),
         Binding("end,G", "move(100000)", "last", show=False),
-        Binding("enter", "screen.read_completion", "read"),
+        Binding("enter", "screen.read_completion", "read", key_display="enter"),
         Binding("left_square_bracket", "screen.other_step(-1)", "step before", key_display="[", show=False),
         Binding("right_square_bracket", "screen.other_step(1)", "step after", key_display="]", show=False),
     ]

@@ -73,9 +73,10 @@ class MonitorScreen(Screen[None]):
     AUTO_FOCUS = "#panel-1"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("1", "panel(1)", "panel", key_display="1-8",
-                tooltip="Go to a panel; its number again shows its next metric (2, 3)."),
+                tooltip="Go to a panel; once more: its next metric (2, 3)."),
         *(Binding(str(number), f"panel({number})", "panel", show=False) for number in range(2, 9)),
-        Binding("enter", "zoom", "zoom", tooltip="Enlarge the panel, or make it small again; on a completion: read it."),
+        Binding("enter", "zoom", "zoom", key_display="enter", 
+                tooltip="Enlarge the panel, or make it small again; on a completion: read it."),
         Binding("v", "values", "values", tooltip="Every logged figure exactly as logged, with its unit and meaning."),
         Binding("left", "cursor(-1)", "cursor", key_display="←/→",
                 tooltip="Move the cursor over the steps; the panels' rules show the exact figures there."),
@@ -162,7 +163,7 @@ class MonitorScreen(Screen[None]):
             self._show(event.glance)
         if not event.glance.view.complete:
             self.look_once()
-        if before is None or before.life.state != event.glance.life.state:
+        if before is None or (before.life.state, before.after) != (event.glance.life.state, event.glance.after):
             self.refresh_bindings()
 
     def _show(self, glance: Glance) -> None:
@@ -399,16 +400,9 @@ class MonitorScreen(Screen[None]):
 
     def action_after(self) -> None:
         """Where the trained model is and how to load it."""
-        from grpo_tui.plan.files import after_training
-
-        palette, lines_of_code = palette_of(self.app), after_training(self.run)
-
-        def draw(width: int) -> list[Text]:
-            if not lines_of_code:
-                return wrap(palette, "There is no trained model in this run's folder yet.", width, "muted")
-            return wrap(palette, lines_of_code, width, "text")
-
-        self.app.push_screen(Show(f"After training: {one_line(str(self.run), 60)}", draw))
+        palette, after = palette_of(self.app), self._glance.after if self._glance else ""
+        where = f"After training: {one_line(str(self.run), 60)}"
+        self.app.push_screen(Show(where, lambda width: wrap(palette, inert(after), width, "text")))
 
     def action_runs(self) -> None:
         """The runs of this project, to look at another."""
@@ -444,7 +438,7 @@ class MonitorScreen(Screen[None]):
         if action in ("stop", "save"):
             return glance is not None and glance.life.alive and not self.read_only
         if action == "after":
-            return glance is not None and not glance.life.alive and glance.life.state in ("finished", "stopped")
+            return glance is not None and bool(glance.after)
         return True
 
     def action_stop(self) -> None:

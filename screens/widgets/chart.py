@@ -232,7 +232,7 @@ class Chart:
         end = horizon(last, picture.end)
         labels = max((len(curve.label) for curve in picture.curves), default=0)
         if not self._margin and labels and last / end * (cells - 1) + labels + 3 > cells:
-            self._margin = min(labels + 3, cells // 3)  # once the ends come near the edge, their names get a margin
+            self._margin = min(labels + 3, cells // 2)  # once the ends come near the edge, their names get a margin
         room = cells - self._margin
         columns = 2 * room
 

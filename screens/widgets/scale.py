@@ -45,14 +45,15 @@ def nice_steps(span: float) -> list[float]:
 
 
 def fit(low: float, high: float, rows: int, *, log: bool = False, at: float = 0.0) -> Scale:
-    """The scale of `rows` cells that holds `low`…`high` with two to four ticks, each in the middle of a cell.
+    """The scale of `rows` cells that holds `low`…`high` with a few ticks, each in the middle of a cell.
 
     A row is worth a whole part of a step, and limits lie outward. Of the ways to do that the one that wastes least is
-    taken, three ticks before two or four. With `log` the values are given as powers of ten.
+    taken, with about one tick in five rows. With `log` the values are given as powers of ten.
     """
     if not low < high:
         pad = abs(low) * 0.1 or 0.5
         low, high = low - pad, high + pad
+    ideal = 2 if rows < 6 else min(6, max(3, rows // 5))
     best: tuple[float, float, float, float] | None = None
     for step in (s for s in nice_steps(high - low) if not log or s >= 1):
         for per_step in range(1, rows + 1):
@@ -67,7 +68,7 @@ def fit(low: float, high: float, rows: int, *, log: bool = False, at: float = 0.
                 continue
             count = math.floor((edge + row * (rows - 0.5) - first) / step + 1e-9) + 1
             count += math.floor(below / per_step)
-            cost = row * rows / (high - low) + {2: 0.15, 3: 0.0, 4: 0.1}.get(count, 0.6 + 0.1 * abs(count - 3))
+            cost = row * rows / (high - low) + 0.15 * abs(count - ideal) + (0.6 if count < 2 else 0.0)
             if best is None or cost < best[0]:
                 best = (cost, edge, row, step)
     if best is None:  # one row, or a span no round step fits: the plain limits
