@@ -542,7 +542,8 @@ class Session:
         )
         if plan.memory is not None:
             fits = not plan.available_bytes or plan.memory.fits(plan.available_bytes)
-            words = f"Predicted peak {plan.memory.peak_bytes / 2**30:.1f} GiB of {plan.available_bytes / 2**30:.1f} GiB {plan.memory.place}."
+            peak, room = plan.memory.peak_bytes / 2**30, plan.available_bytes / 2**30
+            words = f"Predicted peak {peak:.1f} GiB of {room:.1f} GiB {plan.memory.place}."
             yield "ok" if fits else "warn", words
         if draft.score.skipped:
             yield "warn", "The rewards were not tried on completions."

@@ -9,6 +9,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from grpo_tui.draft import Draft
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
 
@@ -47,7 +48,7 @@ class DatasetStep(Step, inherit_bindings=False):
 
     def body(self) -> ComposeResult:
         yield Block(self._strip, id="strip")
-        yield Fields("Columns", value_width=40, label_width=10, id="columns")
+        yield Fields("Columns", value_width=32, label_width=9, id="columns")
         yield Rows(
             "Rows",
             Column("row", 6, right=True),
@@ -83,6 +84,7 @@ class DatasetStep(Step, inherit_bindings=False):
         if result is None:
             self.data = None
             return
+        draft: Draft
         draft, self.data = result  # type: ignore[misc]  # the pair that `find` made
         if draft.dataset != self.draft.dataset:
             self.answer(replace(self.draft, dataset=draft.dataset))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import on
@@ -150,7 +150,8 @@ class HardwareStep(Step):
         if event.key == "place":
             hardware = self.session.hardware_for(event.value)
         elif event.key in ("manual_name", "manual_capability"):
-            hardware = replace(hardware, **{event.key: event.value})
+            changes: dict[str, Any] = {event.key: event.value}
+            hardware = replace(hardware, **changes)
         else:
             try:
                 number = float(event.value.replace(",", "."))
@@ -167,12 +168,13 @@ class HardwareStep(Step):
     @on(Rows.Picked)
     def picked(self, event: Rows.Picked) -> None:
         """Take this GPU, or leave it."""
-        gpu = self.machine.gpus[event.index] if self.machine else None
-        if gpu is None or not gpu.visible:
+        if self.machine is None:
+            return
+        gpu = self.machine.gpus[event.index]
+        if not gpu.visible:
             self.notify("CUDA_VISIBLE_DEVICES hides this GPU: change it and start again.", markup=False)
             return
-        taken = self.draft.hardware.gpus
-        wanted = set(taken) ^ {gpu.uuid}
+        wanted = set(self.draft.hardware.gpus) ^ {gpu.uuid}
         gpus = tuple(each.uuid for each in self.machine.visible if each.uuid in wanted)
         self.answer(replace(self.draft, hardware=replace(self.draft.hardware, gpus=gpus, cpu=False)))
 

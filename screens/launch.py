@@ -22,6 +22,7 @@ from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
+    from grpo_tui.run.launch import Started
     from grpo_tui.session import Departure
 
 
@@ -153,13 +154,13 @@ class LaunchStep(Step, inherit_bindings=False):
         result = self.session.start(self.draft, departure, approval)
         self.app.call_from_thread(self._started, result)
 
-    def _started(self, result: object) -> None:
+    def _started(self, result: "tuple[Draft, Started] | Problem") -> None:
         self.starting = False
         self.doing = ""
         if isinstance(result, Problem):
             self.refuse([result])
             return
-        draft, started = result  # type: ignore[misc]  # the pair that `start` made
+        draft, started = result
         self.draft = draft
         self.post_message(self.Launched(draft, started.run))
 

@@ -29,8 +29,8 @@ class ReviewStep(Step, inherit_bindings=False):
     QUESTION = "Is this what shall be written?"
     WHY = "The files are yours, and enough to train without this program."
     HELP = (
-        "Space shows a file, or how it would change. A file that you have edited is kept as it is unless you choose o; the "
-        "old one then stays beside it as a backup. Values you edited in config.toml are taken over as yours."
+        "Space shows a file, or how it would change. A file that you have edited is kept as it is unless you choose o; "
+        "the old one then stays beside it as a backup. Values you edited in config.toml are taken over as yours."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "overwrite", "keep mine / replace"), *FRAME_KEYS]
 

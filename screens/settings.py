@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import on
@@ -36,8 +36,8 @@ class SettingsStep(Step, inherit_bindings=False):
     QUESTION = "How shall it train?"
     WHY = "Every value has a reason and a source, and can be set by hand."
     HELP = (
-        "Space changes the value under the cursor, u gives it back to the tuning. Checked means: the installed GRPOConfig "
-        "was really constructed with these values, for the planned machine."
+        "Space changes the value under the cursor, u gives it back to the tuning. Checked means: the installed "
+        "GRPOConfig was really constructed with these values, for the planned machine."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "add", "another key"),
@@ -150,7 +150,8 @@ class SettingsStep(Step, inherit_bindings=False):
     @on(Fields.Changed)
     def changed(self, event: Fields.Changed) -> None:
         """Another aim, or the command for the end."""
-        settings = replace(self.draft.settings, **{event.key: event.value})
+        changes: dict[str, Any] = {event.key: event.value}
+        settings = replace(self.draft.settings, **changes)
         self.answer(replace(self.draft, settings=settings), look=event.key == "prefer")
 
     @on(Rows.Picked)

@@ -341,7 +341,11 @@ class Step(Screen[None], inherit_bindings=False):
     @work(thread=True, exclusive=True, group="look")
     def _find_in_thread(self, serial: int) -> None:
         worker = get_current_worker()
-        result = self.find(lambda text: self.post_message(self.Said(text, serial)) and None)
+
+        def say(text: str) -> None:
+            self.post_message(self.Said(text, serial))
+
+        result = self.find(say)
         if not worker.is_cancelled:
             self.post_message(self.Found(result, serial))
 
@@ -360,7 +364,7 @@ class Step(Screen[None], inherit_bindings=False):
             case Problem() as problem:
                 self.failed = (problem,)
             case [Problem(), *_] as problems:
-                self.failed = tuple(problems)
+                self.failed = tuple(problem for problem in problems if isinstance(problem, Problem))
             case result:
                 self.found(result)
         self.refresh_body()

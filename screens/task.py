@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import on
@@ -150,8 +150,9 @@ class TaskStep(Step):
     def changed(self, event: Fields.Changed) -> None:
         """Another task, or another answer of the fit check."""
         if event.key != "recipe":
-            value: object = event.value == "yes" if event.key == "overruled" else event.value
-            self._judged(replace(self.draft.task, **{event.key: value}))
+            value: Any = event.value == "yes" if event.key == "overruled" else event.value
+            changes = {event.key: value}
+            self._judged(replace(self.draft.task, **changes))
         elif event.value == FOLDER:
             about = "A folder with a recipe.toml. Code in it runs only after your yes."
             self.app.push_screen(Type("Recipe folder", "", about, paths=self.session.project), self._take_recipe)
@@ -170,17 +171,15 @@ class TaskStep(Step):
         if isinstance(begun, Problem):
             self.notify(str(begun), severity="error", timeout=10, markup=False)
             return
-        kept = {"hardware": self.draft.hardware} if "hardware" in self.draft.done else {}
-        said = verdict(begun.task)
         answers = replace(
             begun,
-            task=replace(begun.task, verdict=said.method),
+            task=replace(begun.task, verdict=verdict(begun.task).method),
+            hardware=self.draft.hardware if "hardware" in self.draft.done else begun.hardware,
             step=self.draft.step,
             done=self.draft.done,
             approvals=self.draft.approvals,
             files=self.draft.files,
             unknown=self.draft.unknown,
-            **kept,
         )
         self.answer(answers, look=True)
 

@@ -29,10 +29,10 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="the whole path on a tiny built-in task, without GPU or network",
-        description="Opens the wizard, filled in with a tiny task: enter accepts each step, one yes starts the training. "
-        "It takes about a minute on a CPU and needs neither GPU nor network.",
-        epilog="With --headless nothing is asked where there is no terminal to ask on: the command is the yes, and it is "
-        "recorded as one. Exit status: 0 trained, 2 refused or failed.",
+        description="Opens the wizard, filled in with a tiny task: enter accepts each step, one yes starts the "
+        "training. It takes about a minute on a CPU and needs neither GPU nor network.",
+        epilog="With --headless nothing is asked where there is no terminal to ask on: the command is the yes, and "
+        "it is recorded as one. Exit status: 0 trained, 2 refused or failed.",
     )
     parser.add_argument("dir", nargs="?", type=Path, default=Path(FOLDER), metavar="DIR", help=f"default: ./{FOLDER}")
     parser.add_argument("--headless", action="store_true", help="without a terminal: train, then print the curve")
