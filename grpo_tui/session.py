@@ -283,7 +283,7 @@ class Session:
 
     def __init__(self, project: Path, *, machine: Machine | None = None) -> None:
         """`machine`: the hardware, where it shall not be looked at."""
-        self.project = project
+        self.project = project.resolve()  # workers have another working directory
         self._given_machine = machine
         self._machine = machine
         self._workers: dict[str, Worker] = {}
@@ -709,7 +709,7 @@ class Session:
         if is_hub_id(answer.source) and not (self.project / answer.source).exists():
             key = digest("source", answer.source, answer.split, repr(sorted(answer.options.items())))
             return self.kept(key, lambda: open_source(answer.source, answer.options, answer.split))
-        place = str(self.project.resolve() / Path(answer.source).expanduser()) if answer.source else ""
+        place = str(self.project / Path(answer.source).expanduser()) if answer.source else ""
         return open_source(place, answer.options, answer.split)
 
     def what_changed(self, names: Sequence[str]) -> str:
@@ -832,7 +832,7 @@ class Session:
             faults=scan.faults,
             lengths=measured,
             code=prepare_code(answer),
-            load_call=load_call(source, self.project.resolve()),
+            load_call=load_call(source, self.project),
             reasons={
                 name: why
                 for name, why in proposed.reasons.items()

@@ -32,9 +32,9 @@ class ScoreStep(Step, inherit_bindings=False):
     QUESTION = "Do the rewards pay for the right thing?"
     WHY = "What is paid wrongly here is learned wrongly there."
     HELP = (
-        "The completions here are written by hand or come with the recipe. n writes another, space changes the one "
-        "under the cursor, d removes it, o chooses the row whose right answer counts. The rewards run in a process of their "
-        "own, without your tokens, each with a time limit."
+        "The completions are written by hand or come with the recipe. n writes another, space changes the one "
+        "under the cursor, d removes it, o chooses the row whose right answer counts. The rewards run in a process "
+        "of their own, without your tokens, each with a time limit."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,e", "edit", "change", key_display="space"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from grpo_tui.screens.app import GrpoApp
 from grpo_tui.screens.dialogs import Choose
 from grpo_tui.screens.rail import Rail
@@ -187,8 +188,9 @@ async def test_a_window_too_small_says_so_and_grows_again(make_app: Make) -> Non
         assert "What shall the model learn?" in text_of(app.screen)
 
 
-def test_training_outlives_a_killed_terminal(project: Path, tmp_path: Path) -> None:
-    session = Session(project, machine=CPU_BOX)
+def test_training_outlives_a_killed_terminal(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = Session(Path(project.name), machine=CPU_BOX)  # a folder is often named from where one stands
     project.mkdir()
     draft = own_model(project)
     draft = replace(draft, settings=replace(draft.settings, overrides={"grpo.max_steps": 20}))
@@ -197,7 +199,7 @@ def test_training_outlives_a_killed_terminal(project: Path, tmp_path: Path) -> N
     finally:
         session.close()
     environ = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
-    terminal = Terminal("--project", str(project), environ=environ, cwd=tmp_path)
+    terminal = Terminal("--project", project.name, environ=environ, cwd=tmp_path)
     terminal.wait_for(b"Nothing is missing here")
     os.write(terminal.descriptor, b"\r")
     terminal.wait_for(b"start it")
