@@ -12,7 +12,7 @@ import os
 import signal
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -83,12 +83,6 @@ _LIGHT = _roles(
     faint="#9a9da2", muted="#5d6167", text="#1b1d20", accent="#005faf", ok="#00875f", warn="#af5f00", fail="#af0000",
     s1="#005faf", s2="#878700", s3="#005f00", s4="#af5fd7", s5="#008787", s6="#5f0087",
 )  # fmt: skip
-_XTERM = _roles(  # the dark palette with its greys on the ramp 232-255, entry by entry
-    **{
-        **_DARK, "bg": "#121212", "surface": "#1c1c1c", "select": "#3a3a3a", "band": "#303030", "border": "#444444",
-        "faint": "#6c6c6c", "muted": "#9e9e9e", "text": "#dadada",
-    }
-)  # fmt: skip
 _ANSI16 = _roles(
     bg="#000000", surface="#000000", select="#555555", band="#000000", border="#555555",
     faint="#555555", muted="#aaaaaa", text="#ffffff", accent="#55ffff", ok="#55ff55", warn="#ffff55", fail="#ff5555",
@@ -104,7 +98,7 @@ PALETTES: Mapping[str, Palette] = MappingProxyType(
         for palette in (
             Palette("grpo-dark", True, _DARK),
             Palette("grpo-light", False, _LIGHT),
-            Palette("grpo-256", True, _XTERM),
+            Palette("grpo-256", True, _DARK),
             Palette("grpo-16", True, _ANSI16, tints=False),
             Palette("grpo-none", True, _ANSI16, tints=False, attributes=_WITHOUT_COLOUR),
         )
@@ -319,8 +313,9 @@ class ThemedApp(App[ReturnType]):
 
     @property
     def palette(self) -> Palette:
-        """The colours of the theme in use."""
-        return PALETTES[self.theme]
+        """The colours of the theme in use; in ASCII a filled band would be a wall of `#`."""
+        palette = PALETTES[self.theme]
+        return replace(palette, tints=False) if self._only_ascii.enabled else palette
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Own variables: they must exist before the theme is set, or the styles cannot be parsed."""
@@ -338,4 +333,4 @@ class ThemedApp(App[ReturnType]):
 
 def palette_of(app: App[object]) -> Palette:
     """The colours of `app`: those of its theme, or the dark ones in an app that is not ours."""
-    return PALETTES.get(app.theme, PALETTES["grpo-dark"])
+    return app.palette if isinstance(app, ThemedApp) else PALETTES["grpo-dark"]

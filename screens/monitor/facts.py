@@ -67,6 +67,8 @@ def _life(glance: Glance) -> Fact:
         words = f"last event {ago(glance.life.last_event_age)}" + (
             f", pid {glance.life.pid}" if glance.life.pid else ""
         )
+    if state == "fail":
+        words += " Press l for the log."
     return Fact(state, glance.life.state.capitalize(), words)
 
 

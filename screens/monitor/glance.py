@@ -109,7 +109,7 @@ def look(run: Path, before: Glance | None = None, *, step: int | None = None, no
         view=view,
         life=alive,
         method=before.method if before and before.progress.begin is progress.begin else _method(run, progress),
-        cards=_cards(run),
+        cards=_cards(run, progress),
         log=_log(run, before.log if before else Log()),
         steps_kept=steps,
         table=_table(run, progress, steps, step, before),
@@ -151,13 +151,16 @@ def _method(run: Path, progress: Progress) -> str:
     return METHODS.get(str(kind), "GRPO")
 
 
-def _cards(run: Path) -> tuple[Card, ...]:
+def _cards(run: Path, progress: Progress) -> tuple[Card, ...]:
+    """The supervisor's newest sample; numbers and names of the cards are those the training process saw."""
     try:
-        found = json.loads((run / "gpus.json").read_bytes()[: 1 << 20])
-    except (OSError, ValueError, RecursionError):
+        found = json.loads((run / "gpus.json").read_bytes()[: 4 << 20])
+        rows = [row for row in found["gpus"] if isinstance(row, dict)]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ()
-    rows = found.get("gpus") if isinstance(found, dict) else found
-    return tuple(_card(place, row) for place, row in enumerate(rows) if isinstance(row, dict)) if rows else ()
+    devices = progress.begin.get("devices")
+    known = {str(row.get("uuid")): row for row in devices if isinstance(row, dict)} if isinstance(devices, list) else {}
+    return tuple(_card(place, {**row, **known.get(str(row.get("uuid")), {})}) for place, row in enumerate(rows))
 
 
 def _card(place: int, row: Mapping[str, Any]) -> Card:

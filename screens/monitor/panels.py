@@ -309,8 +309,7 @@ class ChartPanel(MonitorPanel):
 
     def plain(self, sight: Sight, series: Series, **more: object) -> Picture:
         """One line, in the first colour."""
-        label = short(series.point(-1)[1]) if series else ""
-        curve = Curve(series.steps, series.values, label=label, whisker=True) if series else None
+        curve = Curve(series.steps, series.values, label=end_label(series), whisker=True) if series else None
         return Picture(
             curves=(curve,) if curve else (),
             end=sight.progress.max_steps,
@@ -320,6 +319,11 @@ class ChartPanel(MonitorPanel):
             empty=self.empty(sight),
             **more,  # type: ignore[arg-type]  # fields of Picture, given by name
         )
+
+
+def end_label(series: Series) -> str:
+    """The figure at the end of the line: the newest that is a finite number, where the line ends."""
+    return next((short(value) for value in reversed(series.recent(1000)) if math.isfinite(value)), "")
 
 
 def first_broken(series: Series) -> tuple[int, float] | None:
@@ -502,8 +506,8 @@ class CardsPanel(MonitorPanel):
         cards = sight.glance.cards
         if not cards:
             return None
-        names = {card.name.removeprefix("NVIDIA ") for card in cards}
-        return self.palette.text((f"{len(cards)} × {names.pop()}" if len(names) == 1 else f"{len(cards)}", "muted"))
+        name, *others = sorted({card.name.removeprefix("NVIDIA ") for card in cards})
+        return self.palette.text((f"{len(cards)} × {name}" if name and not others else f"{len(cards)}", "muted"))
 
     def body(self, sight: Sight, width: int, height: int) -> Sequence[Text]:
         """Use and memory of each; with little room, one line a card."""
@@ -579,8 +583,9 @@ class HealthPanel(MonitorPanel):
             rows = wrap(self.palette, fact.words, width - 1, "muted" if calm else "text", lead)
             room = max(1, height - len(lines) - (len(ordered) - place - 1))
             if len(rows) > room:
-                whole = self.palette.text(lead, (" ".join(fact.words.split()), "muted" if calm else "text"))
-                rows = [*rows[: room - 1], rows[room - 1]] if room > 1 else [fit(whole, width)]
+                rest = " ".join(row.plain.strip() for row in rows[room:])
+                rows = rows[:room]
+                rows[-1] = fit(rows[-1].append(f" {rest}", rows[-1].spans[-1].style), width)
             lines += rows
         return lines
 

@@ -375,13 +375,8 @@ class MonitorScreen(Screen[None]):
     def action_help(self) -> None:
         """All keys and what they do, made of the bindings."""
         palette = palette_of(self.app)
-        rows: list[tuple[str, str]] = []
-        for binding in self._bindings.key_to_bindings.values():
-            for one in binding:
-                sign = one.key_display or self.app.get_key_display(one)
-                row = (sign, one.tooltip or one.description)
-                if row not in rows and not (one.action.startswith("panel(") and not one.show):
-                    rows.append(row)
+        bindings = [binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.tooltip]
+        rows = [(binding.key_display or self.app.get_key_display(binding), binding.tooltip) for binding in bindings]
         rows += [("[ ]", "In the completions: the kept step before and after."),
                  ("↑ ↓", "In completions and log: up and down; g and G to the ends.")]  # fmt: skip
         notes = (

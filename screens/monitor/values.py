@@ -68,7 +68,10 @@ def table(palette: Palette, sight: Sight, width: int) -> list[Text]:
     if not parts:
         return [palette.text((" No steps yet: the first row is written when the first step is logged.", "muted"))]
     beside = width >= 110
-    name = min(max(len(key) for part in parts for key, _ in part.rows) + 1, 46 if beside else 38)
+    rows = [row for part in parts for row in part.rows]
+    name = min(max(len(key) for key, _ in rows) + 1, 46 if beside else 38)
+    figure = min(max(len(exact(value)) for _, value in rows), 24)
+    unit = max(len(metric(key).unit) for key, _ in rows) + 1
     lines: list[Text] = []
     for part in parts:
         if lines:
@@ -78,8 +81,8 @@ def table(palette: Palette, sight: Sight, width: int) -> list[Text]:
             known = WITHOUT_SIGNAL if key == WITHOUT_SIGNAL.key else metric(key)
             lead = palette.text(
                 (f"  {one_line(key, name):<{name}}", "text"),
-                (f"{one_line(exact(value), 24):>24}", "text bold"),
-                (f" {known.unit if part.meanings else '':<15}", "muted"),
+                (f"{one_line(exact(value), figure):>{figure}}", "text bold"),
+                (f" {known.unit if part.meanings else '':<{unit}} ", "muted"),
             )
             meaning = known.meaning if part.meanings else ""
             if beside:
