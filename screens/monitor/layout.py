@@ -9,7 +9,7 @@ from textual.geometry import Region
 LEAST = (80, 23)
 """The smallest screen: 80 × 24 without the line that tmux keeps for itself."""
 
-WIDE = (100, 30)
+WIDE = (100, 34)
 """From here on all eight panels are in sight."""
 
 TABS = (6, 5, 7, 8)

@@ -276,10 +276,12 @@ class ChartPanel(MonitorPanel):
         if sight.cursor is not None and series:
             value = series.at(sight.cursor)
             figure = ("not logged", "muted") if value is None else (exact(value), "text bold")
-            return text((f"step {sight.cursor}  ", "muted"), figure, self.beside(sight))
+            reading = text(figure, self.beside(sight))
+            step = text((f"step {sight.cursor}  ", "muted"))
+            room = self.size.width - len(self.heading) - 9  # the figure before the step: another rule has that too
+            return step.append_text(reading) if step.cell_len + reading.cell_len <= room else reading
         if series and (broken := first_broken(series)) is not None:
-            step, value = broken
-            return text((f"✗ {short(value)} at step {step}", "fail"))
+            return text((f"✗ {short(broken[1])} at step {broken[0]}", "fail"))
         return self.remark(sight)
 
     def beside(self, sight: Sight) -> Text:
@@ -517,7 +519,10 @@ class CardsPanel(MonitorPanel):
             return self.sentence("Trained on the CPU." if cpu else "No GPU figures are recorded for this run.", width)
         if 2 * len(cards) <= height:
             return [line for card in cards for line in self._two(card, width)]
-        return [self._one(card, width) for card in cards]
+        lines = [self._one(card, width) for card in cards]
+        if len(lines) > height > 1:
+            lines[height - 1 :] = [self.palette.text((f" and {len(cards) - height + 1} more", "muted"))]
+        return lines
 
     def _two(self, card: Card, width: int) -> list[Text]:
         text, bar = self.palette.text, max(6, width - 31)
@@ -749,13 +754,18 @@ class LogPanel(MonitorPanel):
         last = len(log.lines) - self.back
         rows: list[Text] = []
         for line in reversed(log.lines[max(0, last - height) : last]):
-            shown = wrap(self.palette, line, width - 1, "text", " ") if sight.zoom else [self._row(line, width)]
-            for row in shown:
-                self._colour(row)
-            rows[:0] = shown
+            rows[:0] = self._rows(line, width, sight)
             if len(rows) >= height:
-                break
-        return rows[-height:]
+                return rows[-height:]
+        for line in log.lines[last : last + height]:  # scrolled to the top: what follows fills the room
+            rows += self._rows(line, width, sight)
+        return rows[:height]
+
+    def _rows(self, line: str, width: int, sight: Sight) -> list[Text]:
+        shown = wrap(self.palette, line, width - 1, "text", " ") if sight.zoom else [self._row(line, width)]
+        for row in shown:
+            self._colour(row)
+        return shown
 
     def _row(self, line: str, width: int) -> Text:
         return fit(self.palette.text(" ", (line[: 4 * width].replace("\n", " "), "muted")), width)

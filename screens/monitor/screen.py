@@ -122,11 +122,11 @@ class MonitorScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Everything is there from the start; `arrange` says where."""
-        yield StatusLine(id="status")
-        yield FigureStrip(id="strip")
+        yield StatusLine()
+        yield FigureStrip()
         for panel in PANELS:
             yield panel()
-        yield TooSmall(id="small")
+        yield TooSmall()
         yield KeyLine()
 
     def on_mount(self) -> None:
