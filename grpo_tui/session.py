@@ -89,7 +89,7 @@ def status_line(project: Path) -> str:
 def first_samples(system: str, right: str) -> tuple[str, ...]:
     """Completions to begin with, made from one row: the right answer in the tags that the system prompt names, the
     right answer alone, and one that answers nothing."""
-    tags = tuple(dict.fromkeys(re.findall(r"<([a-z][a-z0-9_]*)>", system))) or ("answer",)
+    tags = tuple(dict.fromkeys(re.findall(r"<([a-z][a-z0-9_]*)>", system))) or ("reasoning", "answer")
     whole = "".join(f"<{tag}>{right if tag == tags[-1] else '...'}</{tag}>" for tag in tags)
     return (whole, right or "An answer.", "I do not know.")
 

@@ -13,7 +13,7 @@ from grpo_tui.draft import Draft
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Show, Type, Write
+from .dialogs import Show, Type, Write, listing
 from .drawn import GLYPHS, Block, Choice, Column, Field, Fields, Rows
 from .line import fit, wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -41,6 +41,7 @@ class DatasetStep(Step, inherit_bindings=False):
         Binding("v", "raw", "row as it is"),
         Binding("c", "code", "code"),
         Binding("t", "template", "template"),
+        Binding("d", "faults", "faults", show=False),
         *FRAME_KEYS,
     ]
 
@@ -346,13 +347,8 @@ class DatasetStep(Step, inherit_bindings=False):
     def action_code(self) -> None:
         """The code that turns a row into a prompt."""
         if self.data is not None:
-            lines = inert(self.data.code).splitlines()
-            self.app.push_screen(
-                Show(
-                    "What train.py does to each row",
-                    lambda width: [self.palette.text((line or " ", "text")) for line in lines],
-                )
-            )
+            code = listing(self.palette, self.data.code.splitlines(), numbered=True)
+            self.app.push_screen(Show("What train.py does to each row", code))
 
     @work(thread=True, exclusive=True, group="template")
     def action_template(self) -> None:
@@ -374,6 +370,24 @@ class DatasetStep(Step, inherit_bindings=False):
             ]
 
         self.app.call_from_thread(self.app.push_screen, Show(f"Row {view.number + 1:,} as the model sees it", rows))
+
+    def action_faults(self) -> None:
+        """Go to the faults."""
+        self.query_one("#faults", Rows).focus()
+
+    def remark(self) -> Trouble | None:
+        if self.data is None or not self.data.faults:
+            return None
+        left_out = (self.data.source.rows or 0) - self.data.usable
+        kinds = {
+            gone: [fault.kind.replace("_", " ") for fault in self.data.faults if (fault.choice == "leave_out") is gone]
+            for gone in (True, False)
+        }
+        words = (
+            f"{left_out:,} of {self.data.rows_words} rows are left out: {', '.join(kinds[True])}." if left_out else ""
+        )
+        also = f"Worth a look: {', '.join(kinds[False])}." if kinds[False] else ""
+        return Trouble(one_line(f"{words} {also}", 200), "d", "show them")
 
     def missing(self) -> Trouble | None:
         if not self.draft.dataset.source:

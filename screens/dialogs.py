@@ -1,7 +1,8 @@
 """Dialogs: a yes or no, a choice, a line, a text, something to read. All work by keyboard and fit 80×23."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Generic, TypeVar
 
 from rich.text import Text
@@ -14,9 +15,11 @@ from textual.suggester import Suggester
 from textual.widgets import Button, Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
+from grpo_tui.inert import inert
+
 from .drawn import Block, Choice, Draw
 from .line import wrap
-from .theme import palette_of
+from .theme import Palette, palette_of
 
 Answer = TypeVar("Answer")
 
@@ -215,6 +218,25 @@ class Write(Dialog[str]):
     def pressed(self, event: Button.Pressed) -> None:
         """Keep it or not."""
         self.dismiss(self.query_one(TextArea).text if event.button.id == "keep" else None)
+
+
+NO_MARKS: Mapping[str, str] = MappingProxyType({})
+
+
+def listing(
+    palette: Palette, lines: Sequence[str], *, numbered: bool = False, marks: Mapping[str, str] = NO_MARKS
+) -> Draw:
+    """Code or a difference, long lines wrapped. `marks`: first character of a line to its role."""
+    digits = len(str(len(lines))) if numbered else 0
+
+    def draw(width: int) -> Sequence[Text]:
+        rows: list[Text] = []
+        for number, line in enumerate(lines, 1):
+            lead = palette.text((f"{number:>{digits}}  ", "faint")) if numbered else ""
+            rows += wrap(palette, inert(line).expandtabs(4), width, marks.get(line[:1], "text"), lead)
+        return rows
+
+    return draw
 
 
 class Show(Dialog[None]):

@@ -157,11 +157,11 @@ class Fields(Cursor):
     """A form: one row a field. Space changes the one under the cursor, left and right go through its choices."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Field", show=False),
-        Binding("down,j", "move(1)", "Field", show=False),
+        Binding("up,k", "move(-1)", "field above", show=False),
+        Binding("down,j", "move(1)", "field below", show=False),
         Binding("space,e", "change", "change", key_display="space"),
-        Binding("left", "cycle(-1)", "Previous choice", show=False),
-        Binding("right", "cycle(1)", "Next choice", show=False),
+        Binding("left", "cycle(-1)", "previous choice", show=False),
+        Binding("right", "cycle(1)", "next choice", show=False),
     ]
 
     @dataclass
@@ -265,9 +265,9 @@ class Rows(Cursor):
 
     head_rows = 2
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Row", show=False),
-        Binding("down,j", "move(1)", "Row", show=False),
-        Binding("space", "pick", "Pick", show=False),
+        Binding("up,k", "move(-1)", "row above", show=False),
+        Binding("down,j", "move(1)", "row below", show=False),
+        Binding("space", "pick", "change"),
     ]
 
     @dataclass

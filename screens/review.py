@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from grpo_tui.draft import Draft
-from grpo_tui.inert import inert, one_line
+from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Show
+from .dialogs import Show, listing
 from .drawn import GLYPHS, Block, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -99,16 +99,9 @@ class ReviewStep(Step, inherit_bindings=False):
         if self.outlook is None:
             return
         change = self.outlook.changes[event.index]
-        shown = inert(change.diff if change.old is not None else change.new).splitlines()
-        roles = {"+": "ok", "-": "fail", "@": "accent"} if change.old is not None else {}
-        self.app.push_screen(
-            Show(
-                change.name,
-                lambda width: [
-                    self.palette.text((row.expandtabs(4) or " ", roles.get(row[:1], "text"))) for row in shown
-                ],
-            )
-        )
+        marks = {"+": "ok", "-": "fail", "@": "accent"} if change.old is not None else {}
+        lines = (change.new if change.old is None else change.diff).splitlines()
+        self.app.push_screen(Show(change.name, listing(self.palette, lines, marks=marks)))
 
     def action_overwrite(self) -> None:
         """Keep the user's own version of the file under the cursor, or replace it."""

@@ -11,11 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from grpo_tui.draft import Draft, RewardItem
-from grpo_tui.inert import inert, one_line
+from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Choose, Show, Type
-from .drawn import GLYPHS, Block, Choice, Column, Draw, Rows
+from .dialogs import Choose, Show, Type, listing
+from .drawn import GLYPHS, Block, Choice, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
@@ -183,15 +183,9 @@ class RewardsStep(Step, inherit_bindings=False):
         """Show the code of the function under the cursor."""
         offer = self._here()
         if offer is not None:
-            self.app.push_screen(Show(f"{offer.name} · {offer.origin}", self._code_of(offer.code)))
-
-    def _code_of(self, code: str) -> Draw:
-        lines = inert(code).splitlines()
-        digits = len(str(len(lines)))
-        return lambda width: [
-            self.palette.text((f"{k:>{digits}}  ", "faint"), (line.expandtabs(4), "text"))
-            for k, line in enumerate(lines, 1)
-        ]
+            self.app.push_screen(
+                Show(f"{offer.name} · {offer.origin}", listing(self.palette, offer.code.splitlines(), numbered=True))
+            )
 
     def action_file(self) -> None:
         """Take functions from a file of one's own."""

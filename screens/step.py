@@ -46,7 +46,7 @@ class Trouble:
 
 FRAME_KEYS: list[BindingType] = [
     Binding("escape", "back", "back", key_display="esc"),
-    Binding("enter", "next", "go on", show=False),
+    Binding("enter", "next", "go on", key_display="enter", show=False),
     Binding("tab", "app.focus_next", "next panel", key_display="tab"),
     Binding("left_square_bracket", "turn(-1)", "step before", show=False),
     Binding("right_square_bracket", "turn(1)", "step after", show=False),
@@ -144,6 +144,10 @@ class Step(Screen[None], inherit_bindings=False):
         """What must be answered before the next step; None: nothing."""
         return None
 
+    def remark(self) -> Trouble | None:
+        """What is worth knowing although nothing is missing; None: nothing."""
+        return None
+
     def settle(self) -> Draft:
         """The draft with what the user accepts by going on: a default becomes an answer."""
         return self.draft
@@ -233,7 +237,7 @@ class Step(Screen[None], inherit_bindings=False):
             problem = self.failed[0]
             more = f"  ({len(self.failed) - 1} more)" if len(self.failed) > 1 else ""
             return wrap(self.palette, f"{one_line(str(problem), 600)}{more}", width, "text", text(("✗ ", "fail bold")))
-        trouble = self.missing()
+        trouble = self.missing() or self.remark()
         if trouble is None:
             return [text(("✓ ", "ok bold"), ("Nothing is missing here.", "muted"))]
         sign = text(("! ", "warn bold" if self._pressed_without_use else "warn"))
@@ -312,13 +316,15 @@ class Step(Screen[None], inherit_bindings=False):
         if self.HELP:
             rows += [text(), *wrap(self.palette, self.HELP, width)]
         rows.append(text())
-        seen = set()
+        keys: dict[tuple[str, str], list[str]] = {}
         for active in self.active_bindings.values():
-            key = active.binding.key_display or self.app.get_key_display(active.binding)
-            described = active.binding.description
-            if described and active.enabled and (key, described) not in seen:
-                seen.add((key, described))
-                rows.append(text((f"{key:>10}  ", "accent bold"), (described, "text")))
+            binding = active.binding
+            own = not binding.action.startswith(("scroll_", "page_", "app.command", "copy", "minimize"))
+            if binding.description and active.enabled and own:
+                sign = binding.key_display or self.app.get_key_display(binding)
+                signs = keys.setdefault((binding.action, binding.description), [])
+                signs += [sign] if sign not in signs else []
+        rows += [text((f"{'/'.join(signs):>10}  ", "accent bold"), (said, "text")) for (_, said), signs in keys.items()]
         return rows
 
     # Looking
