@@ -233,7 +233,8 @@ class RunRecorder:
 
         prefix = type(trainer).__name__ + "."
         names = tuple(map(str, trainer.reward_func_names))
-        enter, log_metrics = ProfilingContext.__enter__, ProfilingContext._log_metrics
+        patched: Any = ProfilingContext
+        enter, log_metrics = patched.__enter__, patched._log_metrics
 
         def phase_of(context: Any) -> str:
             name = str(context.name)
@@ -259,9 +260,9 @@ class RunRecorder:
             return log_metrics(context, duration)
 
         def undo() -> None:
-            ProfilingContext.__enter__, ProfilingContext._log_metrics = enter, log_metrics
+            patched.__enter__, patched._log_metrics = enter, log_metrics
 
-        ProfilingContext.__enter__, ProfilingContext._log_metrics = entered, measured
+        patched.__enter__, patched._log_metrics = entered, measured
         self._undo.append(undo)
         return True
 
@@ -275,7 +276,7 @@ class RunRecorder:
             return False
 
         def calculate(*args: Any, **kwargs: Any) -> Any:
-            rewards = original(*args, **kwargs)
+            rewards: Any = original(*args, **kwargs)
             with self._safely("groups"):
                 if self._rank == 0 and trainer.model.training:
                     self._note_rewards(trainer, rewards.tolist())
@@ -307,7 +308,12 @@ class RunRecorder:
     def _hook_memory(self, trainer: Any) -> bool:
         if trainer.accelerator.device.type != "cuda":
             return False
-        self._memory = _Memory(every_device=int(trainer.args.world_size) == 1)
+        import torch  # noqa: TID251 - this is the training process
+
+        # A single process may spread a model over several devices; one of many has its own.
+        alone = int(trainer.args.world_size) == 1
+        used = list(range(torch.cuda.device_count())) if alone else [torch.cuda.current_device()]
+        self._memory = _Memory(torch.cuda, used)
         return True
 
     # ---------------------------------------------------------------------------------------------------- phases
@@ -482,12 +488,10 @@ class _Memory:
     (the Trainer does not: `skip_memory_metrics` is True by default).
     """
 
-    def __init__(self, *, every_device: bool) -> None:
-        import torch  # noqa: TID251 - this is the training process
-
-        self._cuda: Any = torch.cuda
-        count = self._cuda.device_count()
-        self._devices = list(range(count)) if every_device else [self._cuda.current_device()]
+    def __init__(self, cuda: Any, devices: Sequence[int]) -> None:
+        """`cuda` is `torch.cuda`, `devices` the numbers of the devices to look at."""
+        self._cuda = cuda
+        self._devices = tuple(devices)
         self._row: dict[str, dict[str, int]] = {}
         self._phases: dict[str, int] = {}
 

@@ -16,7 +16,7 @@ from grpo_tui.progress.events import EVENTS_FILE
 from grpo_tui.run import control
 from grpo_tui.run.folder import checkpoints
 from grpo_tui.run.life import life
-from grpo_tui.run.recorder import RunRecorder
+from grpo_tui.run.recorder import RunRecorder, _Memory
 
 RECORDED = Path(__file__).parents[1] / "runs" / "h01_base"
 
@@ -288,6 +288,44 @@ def test_a_group_of_rewards_that_are_not_finite_counts_as_without_signal(train, 
     recorder = RunRecorder(tmp_path)
     recorder._note_rewards(trainer, [[math.inf, 0.0]] * 8 + [[0.0, 1.0]] * 4 + [[1.0, 1.0]] * 4)
     assert [math.isnan(recorder._spreads[0]), recorder._spreads[1]] == [True, 1.0]
+
+
+class Cuda:
+    """Counts memory as torch.cuda does: a peak stands until it is reset, and then begins at what is held."""
+
+    def __init__(self, devices):
+        self.held = dict.fromkeys(range(devices), 0)
+        self.peak = dict(self.held)
+
+    def use(self, device, size):
+        self.held[device] = size
+        self.peak[device] = max(self.peak[device], size)
+
+    def memory_stats(self, device):
+        return {"allocated_bytes.all.peak": self.peak[device], "reserved_bytes.all.peak": 2 * self.peak[device]}
+
+    def reset_peak_memory_stats(self, device):
+        self.peak[device] = self.held[device]
+
+
+def test_the_peak_of_each_phase_and_of_each_row_is_kept():
+    cuda = Cuda(2)
+    memory = _Memory(cuda, [0, 1])
+    cuda.use(0, 10)
+    memory.mark("train")
+    cuda.use(0, 70)  # while generating
+    cuda.use(0, 10)
+    memory.mark("generate")
+    cuda.use(0, 40)
+    memory.mark("train")
+    assert memory.take_phases() == {"train": 40, "generate": 70}
+    cuda.use(0, 10)
+    memory.mark("train")
+    # A row may span several steps: it has the highest peak, a new row begins at what is held.
+    assert memory.take_row() == {"cuda:0": {"allocated": 70, "reserved": 140}}
+    memory.mark("train")
+    assert memory.take_row() == {"cuda:0": {"allocated": 10, "reserved": 20}}
+    assert memory.take_phases() == {"train": 40}
 
 
 @pytest.mark.slow
