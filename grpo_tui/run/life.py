@@ -211,7 +211,8 @@ def _alive(
     if known.supervisor_pid == 0:
         alone = ""
     if asked or known.stop_asked or any(c.action == "stop" and c.t >= known.started for c in progress.controls):
-        return "stopping", f"It ends after the current step, with a checkpoint.{alone}"
+        quiet = f" It wrote nothing for {age / 60:.0f} min; it may hang." if age and age > silence(progress) else ""
+        return "stopping", f"It ends after the current step, with a checkpoint.{quiet}{alone}"
     if not fresh:
         return "starting", f"Libraries and model are being loaded; no step has begun.{alone}"
     if age is not None and age > silence(progress):

@@ -53,6 +53,7 @@ def look(record, running, progress, now=2001.0, **options):
         (RECORD, TRAINING, trained(), "running", "supervisor is gone"),
         (RECORD, BOTH, trained(until=1100.0), "silent", "wrote nothing for 15 min"),
         (replace(RECORD, stop_asked=1990.0), BOTH, trained(), "stopping", "after the current step"),
+        (replace(RECORD, stop_asked=1990.0), BOTH, trained(until=1100.0), "stopping", "may hang"),
         (RECORD, SUPERVISOR, trained(), "stopping", "writing down how"),
         (RECORD, BOTH, trained(2000.0, event("end", 2000.5, 100, reason="completed")), "stopping", "finishing"),
         (RECORD, NONE, trained(), "killed", "without a word"),
