@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 from rich.segment import Segment
@@ -26,7 +26,10 @@ from textual.app import App, ReturnType, SystemCommand
 from textual.filter import LineFilter
 from textual.theme import Theme
 
+from .widgets.trim import trimmed
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from textual.color import Color
     from textual.screen import Screen
 
@@ -298,6 +301,10 @@ class ThemedApp(App[ReturnType]):
         # Textual offers no public door to an error before it prints it with the values of all variables.
         self.crash = "".join(traceback.format_exception(error))
         super()._handle_exception(error)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        # Textual offers no public door to what it sends, and sends too much of it for a slow line.
+        super()._display(screen, trimmed(renderable))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette offers: what the screen's keys do, and the themes."""

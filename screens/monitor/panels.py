@@ -389,13 +389,15 @@ class PartsPanel(ChartPanel):
         if sight.cursor is None:
             hidden = len(self.keys(sight)) - len(keys)
             return text((f"{len(keys)} of {len(keys) + hidden}", "muted")) if hidden > 0 else self.remark(sight)
-        line = text((f"step {sight.cursor}", "muted"))
+        figures = text()
         for key in keys:
             series = progress.series.get(key)
             value = series.at(sight.cursor) if series else None
             figure = "–" if value is None else exact(value) if sight.zoom else short(value)
-            line.append_text(text((f" {figure}", f"{self._role(sight, key)} bold")))
-        return line
+            figures.append_text(text((f" {figure}", f"{self._role(sight, key)} bold")))
+        step = text((f"step {sight.cursor}", "muted"))
+        room = self.size.width - len(self.heading) - 9
+        return step.append_text(figures) if step.cell_len + figures.cell_len <= room else figures
 
     def _shown(self, sight: Sight) -> list[str]:
         keys = [key for key in self.keys(sight) if sight.progress.series.get(key)]

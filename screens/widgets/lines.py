@@ -14,6 +14,9 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+APART = 12
+"""Unchanged cells between two changed ones that are worth a cursor movement and a colour of its own."""
+
 
 class Lines(Widget):
     """Lines made by `paint`, kept as strips. `repaint` makes them anew and sends the cells that differ, no others.
@@ -56,8 +59,8 @@ class Lines(Widget):
         regions = [
             Region(first, y, last - first, 1)
             for y, (old, new) in enumerate(zip(before, self._strips, strict=True))
-            if old is not new and (span := changed_cells(old, new)) is not None
-            for first, last in (span,)
+            if old is not new
+            for first, last in changed_cells(old, new)
         ]
         if regions:
             self.refresh(*regions)
@@ -96,24 +99,34 @@ def strip_of(line: Text, base: Style) -> Strip:
     return Strip(segments)
 
 
-def changed_cells(old: Strip, new: Strip) -> tuple[int, int] | None:
-    """First and one past the last cell in which the two strips differ; None when they are alike."""
+def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
+    """First and one past the last cell of each stretch in which the two strips differ, from left to right.
+
+    Stretches that lie closer than `APART` are one: to move there and to set the colour costs more than to go through.
+    """
     if old == new:
-        return None
+        return []
     a, b = _cells(old), _cells(new)
     if len(a) != len(b):
-        return 0, max(len(a), len(b))
-    differing = [index for index, (one, other) in enumerate(zip(a, b, strict=True)) if one != other]
-    return (differing[0], differing[-1] + 1) if differing else None
+        return [(0, max(len(a), len(b)))]
+    stretches: list[tuple[int, int]] = []
+    for cell, (one, other) in enumerate(zip(a, b, strict=True)):
+        if one == other:
+            continue
+        if stretches and cell - stretches[-1][1] < APART:
+            stretches[-1] = (stretches[-1][0], cell + 1)
+        else:
+            stretches.append((cell, cell + 1))
+    return stretches
 
 
 def _cells(strip: Strip) -> list[tuple[str, object]]:
+    """Sign and style of every cell; a wide sign has both of its cells."""
     cells: list[tuple[str, object]] = []
     for segment in strip:
         if segment.text.isascii():
             cells += [(character, segment.style) for character in segment.text]
-            continue
-        for character in segment.text:
-            width = Segment(character).cell_length
-            cells += [(character, segment.style)] + [("", segment.style)] * (width - 1) if width else []
+        else:
+            for character in segment.text:
+                cells += [(character, segment.style)] * Segment(character).cell_length
     return cells

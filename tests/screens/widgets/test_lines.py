@@ -23,15 +23,15 @@ def strip(text: str) -> object:
 @pytest.mark.parametrize(
     ("old", "new", "cells"),
     [
-        ("elapsed 43:41", "elapsed 43:42", (12, 13)),
-        ("same", "same", None),
-        ("a中b", "a文b", (1, 2)),
-        ("ab", "abc", (0, 3)),
+        ("elapsed 43:41", "elapsed 43:42", [(12, 13)]),
+        ("same", "same", []),
+        ("a中b", "a文b", [(1, 3)]),
+        ("ab", "abc", [(0, 3)]),
+        ("1 of 9", "2 of 8", [(0, 6)]),
+        ("1" + " " * 30 + "9", "2" + " " * 30 + "8", [(0, 1), (31, 32)]),
     ],
 )
-def test_only_the_cells_between_the_first_and_last_difference_count_as_changed(
-    old: str, new: str, cells: tuple[int, int] | None
-) -> None:
+def test_only_stretches_that_differ_count_as_changed(old: str, new: str, cells: list[tuple[int, int]]) -> None:
     assert changed_cells(strip(old), strip(new)) == cells  # type: ignore[arg-type]
 
 
