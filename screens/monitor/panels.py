@@ -388,7 +388,9 @@ class PartsPanel(ChartPanel):
         keys = self._shown(sight)
         if sight.cursor is None:
             hidden = len(self.keys(sight)) - len(keys)
-            return text((f"{len(keys)} of {len(keys) + hidden}", "muted")) if hidden > 0 else self.remark(sight)
+            return (
+                text((f"{len(keys)} of {len(keys) + hidden}", "muted")) if keys and hidden > 0 else self.remark(sight)
+            )
         figures = text()
         for key in keys:
             series = progress.series.get(key)

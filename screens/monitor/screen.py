@@ -55,6 +55,8 @@ SMOOTHING = (1, 5, 20)
 """Rows averaged into each point, in turn."""
 
 LOOK_SECONDS = 1.0
+IDLE_LOOKS = 5
+"""A run that is over is looked at every so many times only: it may be resumed."""
 
 
 class TooSmall(Lines):
@@ -86,12 +88,12 @@ class MonitorScreen(Screen[None]):
         Binding("p", "pause", "pause", tooltip="Keep what is on the screen; training goes on."),
         Binding("S", "stop", "stop", tooltip="Ask training to end after the current step, with a checkpoint."),
         Binding("w", "save", "save", tooltip="Ask training for a checkpoint after the current step."),
+        Binding("q", "leave", "leave", tooltip="Leave the monitor. A training that runs goes on."),
         Binding("s", "smooth", "smooth", tooltip="Average 1, 5 or 20 rows into each point."),
         Binding("y", "log", "log scale", show=False, tooltip="Logarithmic scale, and back."),
         Binding("r", "runs", "runs", tooltip="All runs of this project."),
         Binding("l", "show_log", "log", show=False, tooltip="The log, enlarged."),
         Binding("a", "after", "after training", tooltip="Where the trained model is, and the lines that load it."),
-        Binding("q", "leave", "leave", tooltip="Leave the monitor. A training that runs goes on."),
         Binding("colon", "app.command_palette", "commands", key_display=":", show=False),
         Binding("escape", "back", "back", show=False, tooltip="Without cursor; from the enlarged panel to all."),
         Binding("question_mark", "help", "help", key_display="?"),
@@ -113,6 +115,7 @@ class MonitorScreen(Screen[None]):
         self._clock = clock
         self._glance: Glance | None = None
         self._looking = False
+        self._ticks = 0
         self._step: int | None = None
         self._tab = 6
         self._pair = (3, 4)
@@ -131,7 +134,7 @@ class MonitorScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Begin to look."""
-        self.set_interval(LOOK_SECONDS, self.look_once)
+        self.set_interval(LOOK_SECONDS, self._tick)
         self.look_once()
 
     def on_resize(self, event: Resize) -> None:
@@ -139,6 +142,11 @@ class MonitorScreen(Screen[None]):
         self._arrange()
 
     # Looking
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        if self._glance is None or self._glance.life.alive or self._ticks % IDLE_LOOKS == 0:
+            self.look_once()
 
     def look_once(self) -> None:
         """Read the folder once, unless the last reading still waits for its file system."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from grpo_tui.screens.theme import Palette
@@ -207,16 +208,16 @@ class Chart:
         """An empty grid with a sentence in the middle. No numpy: this is what is painted first."""
         palette, gutter, plot = self.palette, label_cells(width), height - 1
         marks = {0, plot // 2, plot - 1} if plot >= 5 else {0, plot - 1}
-        sentence = self.picture.empty
-        if len(sentence) > width - gutter - 3:
-            sentence = sentence[: width - gutter - 4] + "…"
+        words = wrap(self.picture.empty, max(8, width - gutter - 3))[:plot]
+        top = max(0, (plot - 1) // 2 - (len(words) - 1) // 2)
         lines = []
         for row in range(plot):
             axis, fill = ("┤", "┈") if row in marks else ("│", " ")
             line = palette.text((" " * gutter + axis + fill * (width - gutter - 1), "border"))
-            if row == (plot - 1) // 2 and sentence:
-                left = gutter + 1 + max(0, (width - gutter - 1 - len(sentence)) // 2)
-                line = palette.text(line[: left - 1], (f" {sentence} ", "muted"), line[left + len(sentence) + 1 :])
+            if top <= row < top + len(words):
+                said = words[row - top]
+                left = gutter + 1 + max(0, (width - gutter - 1 - len(said)) // 2)
+                line = palette.text(line[: left - 1], (f" {said} ", "muted"), line[left + len(said) + 1 :])
             lines.append(line)
         return lines
 

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.geometry import Region
 from textual.strip import Strip
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.slow, pytest.mark.bench]
 
 POINTS, UPDATES = 100_000, 200
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.slow, pytest.mark.bench]
 
 RUN = Path(__file__).parents[1] / "runs" / "h01_base"
 PROGRAM = """
