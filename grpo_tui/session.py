@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
-import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_tui import atomic, state
-from grpo_tui.draft import FACT_NAMES, STEPS, Approval, DatasetAnswer, Draft, HardwareAnswer, RewardsAnswer
+from grpo_tui import state
+from grpo_tui.draft import FACT_NAMES, STEPS, DatasetAnswer, Draft, HardwareAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -28,13 +26,9 @@ if TYPE_CHECKING:
     from grpo_tui.hardware.machine import Machine
     from grpo_tui.plan import tuning
     from grpo_tui.plan.dialect import Schema
-    from grpo_tui.plan.files import FileChange
     from grpo_tui.plan.model import ModelFacts
     from grpo_tui.plan.plan import Plan
     from grpo_tui.recipe import Recipe
-    from grpo_tui.rewards.bench import ScoreTable
-    from grpo_tui.rewards.source import FunctionSource
-    from grpo_tui.run.launch import Command, Started
 
 Found = TypeVar("Found")
 
@@ -86,20 +80,7 @@ def status_line(project: Path) -> str:
     return f"{project}: {what_is_done(loaded.draft) or 'no answers yet.'}"
 
 
-def first_samples(system: str, right: str) -> tuple[str, ...]:
-    """Completions to begin with, made from one row: the right answer in the tags that the system prompt names, the
-    right answer alone, and one that answers nothing."""
-    tags = tuple(dict.fromkeys(re.findall(r"<([a-z][a-z0-9_]*)>", system))) or ("reasoning", "answer")
-    whole = "".join(f"<{tag}>{right if tag == tags[-1] else '...'}</{tag}>" for tag in tags)
-    return (whole, right or "An answer.", "I do not know.")
-
-
-def is_reward(function: FunctionSource) -> bool:
-    """Whether a function of a file is meant as a reward: it takes completions, and its name is not private."""
-    return "completions" in function.parameters and not function.name.startswith("_")
-
-
-def _text(path: Path) -> str | None:
+def file_text(path: Path) -> str | None:
     """The text of a file; None where there is none, or none that can be read."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
@@ -107,7 +88,7 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
     """SHA-256 of a file as `Draft.files` keeps it; empty where it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -117,26 +98,6 @@ def _hash(path: Path) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(name.capitalize() for name in names)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Offer:
-    """A reward function that can be taken: from the project's file, or proposed for its data."""
-
-    name: str
-    weight: float
-    pays: str
-    why: str = ""
-    warnings: tuple[str, ...] = ()
-    code: str
-    origin: str
-    """File and lines, or the title of the template."""
-
-    proposed: bool = True
-    """Taken unless the user says otherwise."""
-
-    source: Any = None
-    """The `FunctionSource` or `Proposal` behind it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,75 +167,6 @@ class Data:
         return self.lengths.longest if self.lengths else 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """A completion to try the rewards on."""
-
-    text: str
-    row: int
-    expect: str = ""
-    """`high`, `low`, or empty: nothing is expected."""
-
-    note: str = ""
-    origin: str
-    """Where it comes from, in a word or two."""
-
-    own: bool = False
-    """Written by the user."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """What the rewards are tried on."""
-
-    samples: tuple[Sample, ...]
-    row: int
-    """The row of the samples written by hand, from 0."""
-
-    prompt: str
-    """Its last user message, for people."""
-
-    answer: Any
-    rows: Mapping[int, Mapping[str, Any]]
-    """Prepared rows by number."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outlook:
-    """What writing would do, and whether it holds together."""
-
-    draft: Draft
-    """With what was edited in the files on the disk taken over."""
-
-    plan: Plan
-    changes: tuple[FileChange, ...]
-    checks: tuple[tuple[str, str], ...]
-    """Level (`ok`, `warn`, `fail`) and words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Departure:
-    """What would be started now."""
-
-    run: str
-    """Name of the new run."""
-
-    command: Command
-    devices: str
-    files: tuple[str, ...]
-    sha256: str
-    steps: str
-    changed: tuple[str, ...]
-    """What is different from what was reviewed, one sentence each."""
-
-    warnings: tuple[Problem, ...]
-    stale: str = ""
-    """Why this must not be started; empty: it may."""
-
-    runs: tuple[tuple[str, bool, str], ...] = ()
-    """Runs of this project: name, alive, words."""
-
-
 class Session:
     """Looks things up for a draft. Every method may block: screens call them in threads.
 
@@ -286,18 +178,18 @@ class Session:
         self.project = project.resolve()  # workers have another working directory
         self._given_machine = machine
         self._machine = machine
-        self._workers: dict[str, Worker] = {}
+        self.workers: dict[str, Worker] = {}
         self._kept: dict[str, Any] = {}
-        self._guard = threading.Lock()
+        self.guard = threading.Lock()
 
     def kept(self, key: str, find: Callable[[], Found]) -> Found:
         """What `find` yields, found once a key; problems are found anew each time."""
-        with self._guard:
+        with self.guard:
             if key in self._kept:
                 return self._kept[key]  # type: ignore[no-any-return]  # kept under a key of its own kind
         found = find()
         if not isinstance(found, Problem):
-            with self._guard:
+            with self.guard:
                 self._kept[key] = found
         return found
 
@@ -488,165 +380,6 @@ class Session:
         problems = self.kept(f"check {plan.sha256}", lambda: check(plan, self.worker("introspect")))
         return problems or plan
 
-    # Files
-
-    def outlook(self, draft: Draft, say: Say) -> Outlook | list[Problem] | Problem:
-        """The files as they would be written, compared with those on the disk."""
-        from grpo_tui.plan import files
-        from grpo_tui.plan.script import render_train
-
-        plan = self.checked_plan(draft, say)
-        if isinstance(plan, list):
-            return plan
-        path = self.project / "config.toml"
-        old = _text(path)
-        adopted: list[str] = []
-        if old is not None and draft.files.get(path.name) not in (None, files.sha256(old)):
-            config = files.read_config(old, path.name)
-            if isinstance(config, Problem):
-                return config
-            theirs = files.adopt(draft, plan, config)
-            if theirs != draft:
-                adopted = [key for key in theirs.settings.overrides if key not in draft.settings.overrides]
-                draft = theirs
-                plan = self.checked_plan(draft, say)
-                if isinstance(plan, list):
-                    return plan
-        data = self.data(draft, say)
-        if isinstance(data, Problem):
-            return data
-        rendered = {
-            "config.toml": files.render_config(plan),
-            "train.py": render_train(plan, draft, data.code, data.load_call),
-        }
-        changes = files.changes(self.project, draft, rendered)
-        if isinstance(changes, Problem):
-            return changes
-        return Outlook(
-            draft=draft, plan=plan, changes=tuple(changes), checks=tuple(self._check_list(draft, plan, data, adopted))
-        )
-
-    def _check_list(self, draft: Draft, plan: Plan, data: Data, adopted: Sequence[str]) -> Iterator[tuple[str, str]]:
-        from grpo_tui.run.launch import collisions
-
-        versions = ", ".join(
-            f"{name} {version}" for name, version in plan.versions.items() if name in ("trl", "transformers")
-        )
-        yield (
-            "ok",
-            f"Every value was accepted by the installed GRPOConfig ({versions}), for {plan.world_size} process(es).",
-        )
-        yield (
-            "ok",
-            f"{data.usable:,} of {data.rows_words} rows are used; the longest prompt has {data.longest:,} tokens.",
-        )
-        if plan.memory is not None:
-            fits = not plan.available_bytes or plan.memory.fits(plan.available_bytes)
-            peak, room = plan.memory.peak_bytes / 2**30, plan.available_bytes / 2**30
-            words = f"Predicted peak {peak:.1f} GiB of {room:.1f} GiB {plan.memory.place}."
-            yield "ok" if fits else "warn", words
-        if draft.score.skipped:
-            yield "warn", "The rewards were not tried on completions."
-        else:
-            yield "ok", f"The rewards were tried: {', '.join(item.name for item in draft.rewards.items)}."
-        if adopted:
-            yield "warn", f"Taken over from your config.toml: {', '.join(adopted)}."
-        if draft.task.overruled:
-            yield "warn", f"The fit check recommends {draft.task.verdict}; you go on with GRPO."
-        for note in plan.notes:
-            yield "warn", note
-        for problem in collisions(self.project, plan.as_config()):
-            yield "warn", str(problem)
-
-    def write_files(self, draft: Draft, outlook: Outlook, replaced: Collection[str] = ()) -> Draft | Problem:
-        """Write what the outlook shows; files edited by the user only if named in `replaced`."""
-        from grpo_tui.plan import files
-
-        return files.write(self.project, draft, outlook.changes, replaced)
-
-    # The start
-
-    def departure(self, draft: Draft) -> Departure | Problem:
-        """What would be started, after everything it rests on was looked at again."""
-        from grpo_tui.hardware.machine import format_gib
-        from grpo_tui.run import folder, launch
-
-        self.forget()
-        config = launch.read_config(self.project)
-        if isinstance(config, Problem):
-            return config
-        gpus = launch.choose_gpus(config, self.machine())
-        if isinstance(gpus, Problem):
-            return gpus
-        facts = self.facts(draft)
-        reviewed = draft.done["review"].rests_on if "review" in draft.done else {}
-        changed = [
-            f"The {FACT_NAMES[name]} changed since the review."
-            for name, mark in reviewed.items()
-            if name in facts and facts[name] != mark
-        ]
-        changed += [
-            f"{name} is not as it was written: you edited it."
-            for name in folder.FILES
-            if name in draft.files and _hash(self.project / name) != draft.files[name]
-        ]
-        name = self._free_name()
-        command = launch.command(self.project, (self.project / folder.RUNS_FOLDER / name).resolve(), config, gpus)
-        busy = [f"{gpu.name}: {format_gib(gpu.free_bytes)} of {format_gib(gpu.total_bytes)} free" for gpu in gpus]
-        steps = int(config.get("grpo", {}).get("max_steps", -1))
-        present = [name for name in (*folder.FILES, *folder.OPTIONAL_FILES) if (self.project / name).is_file()]
-        return Departure(
-            run=name,
-            command=command,
-            devices="; ".join(busy) or "the CPU: no GPU is used",
-            files=tuple(present),
-            sha256=launch.approval_hash(self.project),
-            steps=f"{steps:,}" if steps > 0 else f"{config.get('grpo', {}).get('num_train_epochs', 1):g} epoch(s)",
-            changed=tuple(changed),
-            warnings=tuple(launch.collisions(self.project, config)),
-            stale="" if not draft.hardware.manual_bytes else "The plan is for another machine: copy the folder there.",
-            runs=tuple((each.name, bool(each.life.alive), each.life.words) for each in folder.runs(self.project)),
-        )
-
-    def _free_name(self) -> str:
-        """A name for a new run that no run has."""
-        from grpo_tui.run import folder
-
-        stem = folder.new_name(datetime.now().astimezone())
-        names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
-        return next(name for name in names if not self.run_folder(name).exists())
-
-    def approval(self, departure: Departure) -> Approval:
-        """The yes for it."""
-        return Approval(what="run", at=now(), sha256=departure.sha256, detail=str(departure.command))
-
-    def start(self, draft: Draft, departure: Departure, approval: Approval) -> tuple[Draft, Started] | Problem:
-        """Start the training that was approved; the draft that has the yes, and what was started."""
-        from grpo_tui.run import launch
-
-        config = launch.read_config(self.project)
-        if isinstance(config, Problem):
-            return config
-        gpus = launch.choose_gpus(config, self.machine())
-        if isinstance(gpus, Problem):
-            return gpus
-        started = launch.start(
-            self.project,
-            approved=approval,
-            gpus=gpus,
-            name=departure.run,
-            notify=draft.settings.notify_command,
-        )
-        if isinstance(started, Problem):
-            return started
-        return replace(draft, approvals=(*draft.approvals, approval)), started
-
-    def run_folder(self, name: str) -> Path:
-        """The folder of a run of this project."""
-        from grpo_tui.run.folder import RUNS_FOLDER
-
-        return self.project / RUNS_FOLDER / name
-
     # Facts
 
     def facts(self, draft: Draft) -> dict[str, str]:
@@ -654,7 +387,7 @@ class Session:
         taken = {
             "gpus": self._gpu_mark(draft),
             "model": self._model_mark(draft),
-            "data": self._data_mark(draft),
+            "data": self.data_mark(draft),
             "rewards": self._rewards_mark(draft),
             "samples": digest(repr(draft.score.samples), repr(draft.score.row)),
             "versions": self._versions_mark(),
@@ -674,7 +407,7 @@ class Session:
         facts = self.model(draft) if draft.model.name else None
         return "" if facts is None or isinstance(facts, Problem) else digest(facts.fingerprint, draft.model.method)
 
-    def _data_mark(self, draft: Draft) -> str:
+    def data_mark(self, draft: Draft) -> str:
         from grpo_tui.dataset.sources import fingerprint
 
         if not draft.dataset.source:
@@ -778,7 +511,7 @@ class Session:
         source = self.source(draft)
         if isinstance(source, Problem):
             return source
-        key = digest("data", self._data_mark(draft), self._model_mark(draft))
+        key = digest("data", self.data_mark(draft), self._model_mark(draft))
         return self.kept(key, lambda: self._measured(draft, source, say))
 
     def _measured(self, draft: Draft, source: Source, say: Say) -> Data | Problem:
@@ -861,168 +594,7 @@ class Session:
         except UnreadableError as error:
             return error.problem
 
-    # Rewards
-
-    def offers(self, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
-        """The functions to choose from, and whether they stand in the project's file already."""
-        from grpo_tui.rewards.source import read_functions
-
-        path = self.project / draft.rewards.file
-        if path.exists():
-            functions = read_functions(path)
-            if isinstance(functions, Problem):
-                return functions
-            weights = {item.name: item.weight for item in draft.rewards.items}
-            taken = bool(weights)
-            return tuple(
-                Offer(
-                    name=each.name,
-                    weight=weights.get(each.name, 1.0),
-                    pays=each.doc.strip().partition("\n")[0],
-                    code=each.code,
-                    origin=f"{path.name}, lines {each.lines[0]}–{each.lines[1]}",
-                    proposed=not taken and is_reward(each),
-                    source=each,
-                )
-                for each in functions
-                if each.name in weights or is_reward(each)
-            ), True
-        return self._proposed(draft)
-
-    def _proposed(self, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
-        from grpo_tui.rewards.catalogue import TEMPLATES, proposals, render_rewards
-
-        rows = self.prepared(draft)
-        if isinstance(rows, Problem):
-            return rows
-        columns = list(rows[0]) if rows else []
-        return tuple(
-            Offer(
-                name=each.name,
-                weight=each.weight,
-                pays=TEMPLATES[each.template].pays,
-                why=each.why,
-                warnings=each.warnings,
-                code=render_rewards([each]),
-                origin=TEMPLATES[each.template].title,
-                source=each,
-            )
-            for each in proposals(draft.dataset, columns, rows)
-        ), False
-
-    def reward_problems(self, draft: Draft, offers: Sequence[Offer]) -> list[Problem]:
-        """What would make the training's call of the taken functions fail, found without running them."""
-        from grpo_tui.rewards.source import FunctionSource, check_signatures
-
-        functions = [offer.source for offer in offers if isinstance(offer.source, FunctionSource)]
-        if not functions:
-            return []
-        rows = self.prepared(draft)
-        columns = list(rows[0]) if not isinstance(rows, Problem) and rows else []
-        return check_signatures(functions, columns, [item.name for item in draft.rewards.items])
-
-    def trial(self, draft: Draft) -> Trial | Problem:
-        """The samples and the rows they are scored against."""
-        from grpo_tui.dataset.prompts import prepare_function
-        from grpo_tui.dataset.rows import UnreadableError
-
-        source = self.source(draft)
-        if isinstance(source, Problem):
-            return source
-        prepare, recipe = prepare_function(draft.dataset), self.recipe(draft)
-        given = [
-            Sample(text=each.text, row=each.row, expect=each.expect, note=each.note, origin="recipe")
-            for each in (recipe.samples if recipe else ())
-        ]
-        chosen = draft.score.row
-        rows: dict[int, Mapping[str, Any]] = {}
-        for number in {chosen, *(sample.row for sample in given)}:
-            try:
-                row = source.row(number)
-            except UnreadableError as error:
-                return error.problem
-            made = prepare(row) if row is not None else None
-            if made is None:
-                what = "There is no such row." if row is None else "This row is left out."
-                return Problem(f"row {number + 1}", what, "Choose another row: press o.")
-            rows[number] = made
-        view = RowView(number=chosen, raw={}, prepared=rows[chosen])
-        own = draft.score.samples or (() if given else first_samples(draft.dataset.system, view.answer))
-        note = "" if draft.score.samples else "made from the row; change it"
-        samples = (
-            *given,
-            *(Sample(text=text, row=chosen, origin="written by you", note=note, own=True) for text in own),
-        )
-        return Trial(samples=samples, row=chosen, prompt=view.prompt, answer=view.answer, rows=rows)
-
-    def score_consent(self, draft: Draft) -> Approval | None:
-        """The yes that is needed before the rewards run on these data; None: it was given, or all of it is ours."""
-        recipe = self.recipe(draft)
-        code = _hash(self.project / draft.rewards.file)
-        ours = recipe is not None and recipe.ours and draft.dataset.source == recipe.dataset.source
-        if ours and recipe is not None and code == _hash(recipe.rewards_file):
-            return None
-        mark = digest(code, self._data_mark(draft))
-        if any(yes.what == "score" and yes.sha256 == mark for yes in draft.approvals):
-            return None
-        return Approval(what="score", at=now(), sha256=mark, detail=f"{draft.rewards.file} on {draft.dataset.source}")
-
-    def score(self, draft: Draft, trial: Trial, say: Say) -> ScoreTable | Problem:
-        """The rewards really run on the samples, in a worker without secrets."""
-        from grpo_tui.rewards.bench import ScoreRequest, score, start_worker
-
-        with self._guard:
-            worker = self._workers.get("score") or start_worker(self.project)
-            self._workers["score"] = worker
-        rows = [trial.rows[sample.row] for sample in trial.samples]
-        names = [name for name in rows[0] if name != "prompt"]
-        model = self.model(draft)
-        request = ScoreRequest(
-            path=self.project / draft.rewards.file,
-            names=tuple(item.name for item in draft.rewards.items),
-            weights=tuple(item.weight for item in draft.rewards.items),
-            completions=tuple(sample.text for sample in trial.samples),
-            prompts=tuple(row["prompt"] for row in rows),
-            columns={name: [row.get(name) for row in rows] for name in names},
-            answer_column="answer" if draft.dataset.answer else "",
-            tokenizer=str(model.folder) if not isinstance(model, Problem) and model.tokenizer else "",
-        )
-        return score(worker, request, say)
-
-    def write_rewards(self, draft: Draft, offers: Sequence[Offer]) -> Draft | Problem:
-        """Write the taken proposals into the project's file."""
-        from grpo_tui.rewards.catalogue import render_rewards
-
-        weights = {item.name: item.weight for item in draft.rewards.items}
-        chosen = [replace(offer.source, weight=weights[offer.name]) for offer in offers if offer.name in weights]
-        return self._write(draft, {draft.rewards.file: render_rewards(chosen)})
-
-    def take_rewards_file(self, path: Path) -> Problem | None:
-        """Copy a file of the user's to the project's rewards file; one that is there is kept beside it."""
-        path = self.project / path
-        target = self.project / RewardsAnswer().file
-        try:
-            if target.exists() and path.samefile(target):
-                return None
-            content = path.read_bytes()
-            aside = self.set_rewards_aside() if target.exists() else None
-            if aside is None:
-                atomic.write(target, content)
-        except OSError as error:
-            return Problem(str(path), f"It cannot be read: {error.strerror or error}.", "Check its name.")
-        return aside
-
-    def set_rewards_aside(self) -> Problem | None:
-        """Rename the project's rewards file to a name that is free."""
-        target = self.project / RewardsAnswer().file
-        names = (target.with_suffix(f".old{number}.py" if number else ".old.py") for number in range(1000))
-        try:
-            target.rename(next(name for name in names if not name.exists()))
-        except OSError as error:
-            return Problem(str(target), f"It cannot be renamed: {error.strerror or error}.", "Check the folder.")
-        return None
-
-    def _write(self, draft: Draft, rendered: Mapping[str, str], approved: Collection[str] = ()) -> Draft | Problem:
+    def write(self, draft: Draft, rendered: Mapping[str, str], approved: Collection[str] = ()) -> Draft | Problem:
         from grpo_tui.plan import files
 
         found = files.changes(self.project, draft, rendered)
@@ -1034,25 +606,25 @@ class Session:
         """The worker of that name, started when it is first asked something."""
         from grpo_tui.child import Worker
 
-        with self._guard:
-            if name not in self._workers:
-                self._workers[name] = Worker(name)
-            return self._workers[name]
+        with self.guard:
+            if name not in self.workers:
+                self.workers[name] = Worker(name)
+            return self.workers[name]
 
     def forget(self) -> None:
         """Look anew from here on."""
-        with self._guard:
+        with self.guard:
             self._kept.clear()
             self._machine = self._given_machine
 
     def cancel(self) -> None:
         """End what the workers do now."""
-        for worker in list(self._workers.values()):
+        for worker in list(self.workers.values()):
             worker.cancel()
 
     def close(self) -> None:
         """End the workers."""
-        for worker in list(self._workers.values()):
+        for worker in list(self.workers.values()):
             worker.close()
 
     # Recipes

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from grpo_tui import state
+from grpo_tui import preflight, state, tryout
 from grpo_tui.draft import STEPS, Draft, HardwareAnswer, RewardItem, TaskAnswer, finish
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session, now
@@ -71,7 +71,7 @@ def _dataset(session: Session, draft: Draft) -> Result:
 
 
 def _rewards(session: Session, draft: Draft) -> Result:
-    found = session.offers(draft)
+    found = tryout.offers(session, draft)
     if isinstance(found, Problem):
         return found
     offers, written = found
@@ -79,17 +79,17 @@ def _rewards(session: Session, draft: Draft) -> Result:
         items = tuple(RewardItem(name=offer.name, weight=offer.weight) for offer in offers if offer.proposed)
         draft = replace(draft, rewards=replace(draft.rewards, items=items))
     if not written:
-        return session.write_rewards(draft, offers)
-    return session.reward_problems(draft, offers) or draft
+        return tryout.write_rewards(session, draft, offers)
+    return tryout.reward_problems(session, draft, offers) or draft
 
 
 def _score(session: Session, draft: Draft) -> Result:
-    if draft.score.skipped or session.score_consent(draft) is not None:
+    if draft.score.skipped or tryout.score_consent(session, draft) is not None:
         return replace(draft, score=replace(draft.score, skipped=True))
-    trial = session.trial(draft)
+    trial = tryout.trial(session, draft)
     if isinstance(trial, Problem):
         return trial
-    table = session.score(draft, trial, quiet)
+    table = tryout.score(session, draft, trial, quiet)
     if isinstance(table, Problem):
         return table
     return [problem for name in table.blocking for problem in table.problems[name]] or draft
@@ -101,14 +101,14 @@ def _settings(session: Session, draft: Draft) -> Result:
 
 
 def _review(session: Session, draft: Draft) -> Result:
-    outlook = session.outlook(draft, quiet)
+    outlook = preflight.outlook(session, draft, quiet)
     if isinstance(outlook, Problem | list):
         return outlook
     kept = [change.name for change in outlook.changes if change.edited_by_user]
     if kept:
         what = f"{' and '.join(kept)} would be overwritten, and you edited it."
         return Problem(str(session.project), what, "Open the wizard: its review shows the difference.")
-    return session.write_files(outlook.draft, outlook)
+    return preflight.write_files(session, outlook.draft, outlook)
 
 
 _STEPS: dict[str, Callable[[Session, Draft], Result]] = {

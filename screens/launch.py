@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from grpo_tui import preflight
 from grpo_tui.draft import Approval, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -22,8 +23,8 @@ from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
+    from grpo_tui.preflight import Departure
     from grpo_tui.run.launch import Started
-    from grpo_tui.session import Departure
 
 
 class LaunchStep(Step, inherit_bindings=False):
@@ -55,7 +56,7 @@ class LaunchStep(Step, inherit_bindings=False):
 
     def find(self, say: Say) -> object:
         say("Reading data, model, versions and files again…")
-        return self.session.departure(self.draft)
+        return preflight.departure(self.session, self.draft)
 
     def found(self, result: object) -> None:
         self.departure = result  # type: ignore[assignment]  # what `find` made
@@ -141,7 +142,7 @@ class LaunchStep(Step, inherit_bindings=False):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                approval = self.session.approval(departure)
+                approval = preflight.approval(departure)
                 self.starting = True
                 self.doing = "Starting the training…"
                 self.refresh_frame()
@@ -151,7 +152,7 @@ class LaunchStep(Step, inherit_bindings=False):
 
     @work(thread=True, exclusive=True, group="start")
     def _start(self, departure: "Departure", approval: Approval) -> None:
-        result = self.session.start(self.draft, departure, approval)
+        result = preflight.start(self.session, self.draft, departure, approval)
         self.app.call_from_thread(self._started, result)
 
     def _started(self, result: "tuple[Draft, Started] | Problem") -> None:
@@ -172,4 +173,4 @@ class LaunchStep(Step, inherit_bindings=False):
     def action_monitor(self) -> None:
         """Watch the newest run."""
         if self.departure and self.departure.runs:
-            self.post_message(self.Launched(self.draft, self.session.run_folder(self.departure.runs[0][0])))
+            self.post_message(self.Launched(self.draft, preflight.run_folder(self.session, self.departure.runs[0][0])))

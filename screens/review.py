@@ -8,6 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from grpo_tui import preflight
 from grpo_tui.draft import Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -19,7 +20,7 @@ from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
-    from grpo_tui.session import Outlook
+    from grpo_tui.preflight import Outlook
 
 
 class ReviewStep(Step, inherit_bindings=False):
@@ -50,7 +51,7 @@ class ReviewStep(Step, inherit_bindings=False):
         yield Block(self._list, id="list")
 
     def find(self, say: Say) -> object:
-        return self.session.outlook(self.draft, say)
+        return preflight.outlook(self.session, self.draft, say)
 
     def found(self, result: object) -> None:
         self.outlook = result  # type: ignore[assignment]  # what `find` made
@@ -124,4 +125,4 @@ class ReviewStep(Step, inherit_bindings=False):
 
     def commit(self) -> Draft | Problem | list[Problem]:
         assert self.outlook is not None, "enter leads here only when nothing is missing"
-        return self.session.write_files(self.settle(), self.outlook, self.replaced)
+        return preflight.write_files(self.session, self.settle(), self.outlook, self.replaced)

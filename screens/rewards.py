@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from grpo_tui import tryout
 from grpo_tui.draft import Draft, RewardItem
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -21,7 +22,7 @@ from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
-    from grpo_tui.session import Offer
+    from grpo_tui.tryout import Offer
 
 
 class RewardsStep(Step, inherit_bindings=False):
@@ -63,7 +64,7 @@ class RewardsStep(Step, inherit_bindings=False):
 
     def find(self, say: Say) -> object:
         say("Reading the reward functions…")
-        return self.session.offers(self.draft)
+        return tryout.offers(self.session, self.draft)
 
     def found(self, result: object) -> None:
         self.offers, self.from_file = result  # type: ignore[misc]  # the pair that `find` made
@@ -76,7 +77,7 @@ class RewardsStep(Step, inherit_bindings=False):
         self._check()
 
     def _check(self) -> None:
-        self.problems = tuple(self.session.reward_problems(self.draft, self.offers))
+        self.problems = tuple(tryout.reward_problems(self.session, self.draft, self.offers))
 
     @property
     def weights(self) -> dict[str, float]:
@@ -193,7 +194,7 @@ class RewardsStep(Step, inherit_bindings=False):
         def typed(name: str | None) -> None:
             if not name:
                 return
-            problem = self.session.take_rewards_file(Path(name).expanduser())
+            problem = tryout.take_rewards_file(self.session, Path(name).expanduser())
             if problem is not None:
                 self.notify(str(problem), severity="error", timeout=10, markup=False)
                 return
@@ -214,7 +215,7 @@ class RewardsStep(Step, inherit_bindings=False):
 
         def answered(value: str | None) -> None:
             if value == "move":
-                problem = self.session.set_rewards_aside()
+                problem = tryout.set_rewards_aside(self.session)
                 if problem is not None:
                     self.notify(str(problem), severity="error", markup=False)
                     return
@@ -236,4 +237,4 @@ class RewardsStep(Step, inherit_bindings=False):
         return super().onward() if self.from_file else "write rewards.py, go on"
 
     def commit(self) -> Draft | Problem | list[Problem]:
-        return self.session.write_rewards(self.settle(), self.offers) if not self.from_file else self.settle()
+        return tryout.write_rewards(self.session, self.settle(), self.offers) if not self.from_file else self.settle()

@@ -9,6 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from grpo_tui import tryout
 from grpo_tui.draft import Draft, ScoreAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -22,7 +23,7 @@ from .widgets.panel import head
 
 if TYPE_CHECKING:
     from grpo_tui.rewards.bench import ScoreTable
-    from grpo_tui.session import Trial
+    from grpo_tui.tryout import Trial
 
 
 class ScoreStep(Step, inherit_bindings=False):
@@ -55,13 +56,13 @@ class ScoreStep(Step, inherit_bindings=False):
 
     def find(self, say: Say) -> object:
         say("Reading the row and the samples…")
-        trial = self.session.trial(self.draft)
+        trial = tryout.trial(self.session, self.draft)
         if isinstance(trial, Problem):
             return trial
-        if len(trial.samples) < 2 or self.session.score_consent(self.draft) is not None:
+        if len(trial.samples) < 2 or tryout.score_consent(self.session, self.draft) is not None:
             return trial, None
         say("Running the rewards…")
-        table = self.session.score(self.draft, trial, lambda name: say(f"Running {name}…"))
+        table = tryout.score(self.session, self.draft, trial, lambda name: say(f"Running {name}…"))
         return table if isinstance(table, Problem) else (trial, table)
 
     def found(self, result: object) -> None:
@@ -238,7 +239,7 @@ class ScoreStep(Step, inherit_bindings=False):
 
     def action_next(self) -> None:
         """Ask for the yes where the rewards have not been run on this data yet."""
-        consent = self.session.score_consent(self.draft)
+        consent = tryout.score_consent(self.session, self.draft)
         if self.doing or self.failed or self.table is not None or consent is None or self.draft.score.skipped:
             super().action_next()
             return

@@ -17,6 +17,7 @@ HEAVY = {"torch", "trl", "transformers", "datasets", "peft"}
 FLOORS = (
     ("__main__", "commands"),
     ("walk",),
+    ("preflight", "tryout"),
     ("session",),
     ("run", "diagnosis"),
     ("progress",),

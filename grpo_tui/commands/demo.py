@@ -79,6 +79,7 @@ def asked(question: str) -> bool:
 
 def headless(args: argparse.Namespace, project: Path) -> int:
     """All steps, the start, the wait, and the curve."""
+    from grpo_tui import preflight
     from grpo_tui.session import Session
     from grpo_tui.walk import is_new, walk
 
@@ -112,7 +113,7 @@ def headless(args: argparse.Namespace, project: Path) -> int:
         walked = walk(session, draft, done)
         if isinstance(walked, list):
             return refuse(args.json, *walked)
-        departure = session.departure(walked)
+        departure = preflight.departure(session, walked)
         if isinstance(departure, Problem):
             return refuse(args.json, departure)
         say(f"\nCommand  {departure.command}\nFolder   {departure.command.directory}")
@@ -121,7 +122,7 @@ def headless(args: argparse.Namespace, project: Path) -> int:
             return refuse(
                 args.json, Problem(str(project), "Nothing was started.", "Repeat the command for another yes.")
             )
-        result = session.start(walked, departure, session.approval(departure))
+        result = preflight.start(session, walked, departure, preflight.approval(departure))
         if isinstance(result, Problem):
             return refuse(args.json, result)
         started_draft, started = result

@@ -1,0 +1,219 @@
+"""From a checked plan to a started training: the files, what changed since, the yes, the start."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grpo_tui.draft import FACT_NAMES, Approval, Draft
+from grpo_tui.problem import Problem
+from grpo_tui.session import Data, Say, Session, file_hash, file_text, now
+
+if TYPE_CHECKING:
+    from grpo_tui.plan.files import FileChange
+    from grpo_tui.plan.plan import Plan
+    from grpo_tui.run.launch import Command, Started
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What writing would do, and whether it holds together."""
+
+    draft: Draft
+    """With what was edited in the files on the disk taken over."""
+
+    plan: Plan
+    changes: tuple[FileChange, ...]
+    checks: tuple[tuple[str, str], ...]
+    """Level (`ok`, `warn`, `fail`) and words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    """What would be started now."""
+
+    run: str
+    """Name of the new run."""
+
+    command: Command
+    devices: str
+    files: tuple[str, ...]
+    sha256: str
+    steps: str
+    changed: tuple[str, ...]
+    """What is different from what was reviewed, one sentence each."""
+
+    warnings: tuple[Problem, ...]
+    stale: str = ""
+    """Why this must not be started; empty: it may."""
+
+    runs: tuple[tuple[str, bool, str], ...] = ()
+    """Runs of this project: name, alive, words."""
+
+
+def outlook(session: Session, draft: Draft, say: Say) -> Outlook | list[Problem] | Problem:
+    """The files as they would be written, compared with those on the disk."""
+    from grpo_tui.plan import files
+    from grpo_tui.plan.script import render_train
+
+    plan = session.checked_plan(draft, say)
+    if isinstance(plan, list):
+        return plan
+    path = session.project / "config.toml"
+    old = file_text(path)
+    adopted: list[str] = []
+    if old is not None and draft.files.get(path.name) not in (None, files.sha256(old)):
+        config = files.read_config(old, path.name)
+        if isinstance(config, Problem):
+            return config
+        theirs = files.adopt(draft, plan, config)
+        if theirs != draft:
+            adopted = [key for key in theirs.settings.overrides if key not in draft.settings.overrides]
+            draft = theirs
+            plan = session.checked_plan(draft, say)
+            if isinstance(plan, list):
+                return plan
+    data = session.data(draft, say)
+    if isinstance(data, Problem):
+        return data
+    rendered = {
+        "config.toml": files.render_config(plan),
+        "train.py": render_train(plan, draft, data.code, data.load_call),
+    }
+    changes = files.changes(session.project, draft, rendered)
+    if isinstance(changes, Problem):
+        return changes
+    listed = tuple(_check_list(session, draft, plan, data, adopted))
+    return Outlook(draft=draft, plan=plan, changes=tuple(changes), checks=listed)
+
+
+def _check_list(
+    session: Session, draft: Draft, plan: Plan, data: Data, adopted: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    from grpo_tui.run.launch import collisions
+
+    versions = ", ".join(
+        f"{name} {version}" for name, version in plan.versions.items() if name in ("trl", "transformers")
+    )
+    yield (
+        "ok",
+        f"Every value was accepted by the installed GRPOConfig ({versions}), for {plan.world_size} process(es).",
+    )
+    yield (
+        "ok",
+        f"{data.usable:,} of {data.rows_words} rows are used; the longest prompt has {data.longest:,} tokens.",
+    )
+    if plan.memory is not None:
+        fits = not plan.available_bytes or plan.memory.fits(plan.available_bytes)
+        peak, room = plan.memory.peak_bytes / 2**30, plan.available_bytes / 2**30
+        words = f"Predicted peak {peak:.1f} GiB of {room:.1f} GiB {plan.memory.place}."
+        yield "ok" if fits else "warn", words
+    if draft.score.skipped:
+        yield "warn", "The rewards were not tried on completions."
+    else:
+        yield "ok", f"The rewards were tried: {', '.join(item.name for item in draft.rewards.items)}."
+    if adopted:
+        yield "warn", f"Taken over from your config.toml: {', '.join(adopted)}."
+    if draft.task.overruled:
+        yield "warn", f"The fit check recommends {draft.task.verdict}; you go on with GRPO."
+    for note in plan.notes:
+        yield "warn", note
+    for problem in collisions(session.project, plan.as_config()):
+        yield "warn", str(problem)
+
+
+def write_files(session: Session, draft: Draft, outlook: Outlook, replaced: Collection[str] = ()) -> Draft | Problem:
+    """Write what the outlook shows; files edited by the user only if named in `replaced`."""
+    from grpo_tui.plan import files
+
+    return files.write(session.project, draft, outlook.changes, replaced)
+
+
+def departure(session: Session, draft: Draft) -> Departure | Problem:
+    """What would be started, after everything it rests on was looked at again."""
+    from grpo_tui.hardware.machine import format_gib
+    from grpo_tui.run import folder, launch
+
+    session.forget()
+    config = launch.read_config(session.project)
+    if isinstance(config, Problem):
+        return config
+    gpus = launch.choose_gpus(config, session.machine())
+    if isinstance(gpus, Problem):
+        return gpus
+    facts = session.facts(draft)
+    reviewed = draft.done["review"].rests_on if "review" in draft.done else {}
+    changed = [
+        f"The {FACT_NAMES[name]} changed since the review."
+        for name, mark in reviewed.items()
+        if name in facts and facts[name] != mark
+    ]
+    changed += [
+        f"{name} is not as it was written: you edited it."
+        for name in folder.FILES
+        if name in draft.files and file_hash(session.project / name) != draft.files[name]
+    ]
+    name = _free_name(session)
+    command = launch.command(session.project, (session.project / folder.RUNS_FOLDER / name).resolve(), config, gpus)
+    busy = [f"{gpu.name}: {format_gib(gpu.free_bytes)} of {format_gib(gpu.total_bytes)} free" for gpu in gpus]
+    steps = int(config.get("grpo", {}).get("max_steps", -1))
+    present = [name for name in (*folder.FILES, *folder.OPTIONAL_FILES) if (session.project / name).is_file()]
+    return Departure(
+        run=name,
+        command=command,
+        devices="; ".join(busy) or "the CPU: no GPU is used",
+        files=tuple(present),
+        sha256=launch.approval_hash(session.project),
+        steps=f"{steps:,}" if steps > 0 else f"{config.get('grpo', {}).get('num_train_epochs', 1):g} epoch(s)",
+        changed=tuple(changed),
+        warnings=tuple(launch.collisions(session.project, config)),
+        stale="" if not draft.hardware.manual_bytes else "The plan is for another machine: copy the folder there.",
+        runs=tuple((each.name, bool(each.life.alive), each.life.words) for each in folder.runs(session.project)),
+    )
+
+
+def _free_name(session: Session) -> str:
+    """A name for a new run that no run has."""
+    from grpo_tui.run import folder
+
+    stem = folder.new_name(datetime.now().astimezone())
+    names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+    return next(name for name in names if not run_folder(session, name).exists())
+
+
+def approval(departure: Departure) -> Approval:
+    """The yes for it."""
+    return Approval(what="run", at=now(), sha256=departure.sha256, detail=str(departure.command))
+
+
+def start(session: Session, draft: Draft, departure: Departure, approval: Approval) -> tuple[Draft, Started] | Problem:
+    """Start the training that was approved; the draft that has the yes, and what was started."""
+    from grpo_tui.run import launch
+
+    config = launch.read_config(session.project)
+    if isinstance(config, Problem):
+        return config
+    gpus = launch.choose_gpus(config, session.machine())
+    if isinstance(gpus, Problem):
+        return gpus
+    started = launch.start(
+        session.project,
+        approved=approval,
+        gpus=gpus,
+        name=departure.run,
+        notify=draft.settings.notify_command,
+    )
+    if isinstance(started, Problem):
+        return started
+    return replace(draft, approvals=(*draft.approvals, approval)), started
+
+
+def run_folder(session: Session, name: str) -> Path:
+    """The folder of a run of this project."""
+    from grpo_tui.run.folder import RUNS_FOLDER
+
+    return session.project / RUNS_FOLDER / name

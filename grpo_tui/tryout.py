@@ -1,0 +1,252 @@
+"""The rewards of a project: which there are, and what they pay on samples, tried in a worker before anything trains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_tui import atomic
+from grpo_tui.draft import Approval, Draft, RewardsAnswer
+from grpo_tui.problem import Problem
+from grpo_tui.session import RowView, Say, Session, digest, file_hash, now
+
+if TYPE_CHECKING:
+    from grpo_tui.rewards.bench import ScoreTable
+    from grpo_tui.rewards.source import FunctionSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A reward function that can be taken: from the project's file, or proposed for its data."""
+
+    name: str
+    weight: float
+    pays: str
+    why: str = ""
+    warnings: tuple[str, ...] = ()
+    code: str
+    origin: str
+    """File and lines, or the title of the template."""
+
+    proposed: bool = True
+    """Taken unless the user says otherwise."""
+
+    source: Any = None
+    """The `FunctionSource` or `Proposal` behind it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A completion to try the rewards on."""
+
+    text: str
+    row: int
+    expect: str = ""
+    """`high`, `low`, or empty: nothing is expected."""
+
+    note: str = ""
+    origin: str
+    """Where it comes from, in a word or two."""
+
+    own: bool = False
+    """Written by the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What the rewards are tried on."""
+
+    samples: tuple[Sample, ...]
+    row: int
+    """The row of the samples written by hand, from 0."""
+
+    prompt: str
+    """Its last user message, for people."""
+
+    answer: Any
+    rows: Mapping[int, Mapping[str, Any]]
+    """Prepared rows by number."""
+
+
+def first_samples(system: str, right: str) -> tuple[str, ...]:
+    """Completions to begin with, made from one row: the right answer in the tags that the system prompt names, the
+    right answer alone, and one that answers nothing."""
+    tags = tuple(dict.fromkeys(re.findall(r"<([a-z][a-z0-9_]*)>", system))) or ("reasoning", "answer")
+    whole = "".join(f"<{tag}>{right if tag == tags[-1] else '...'}</{tag}>" for tag in tags)
+    return (whole, right or "An answer.", "I do not know.")
+
+
+def is_reward(function: FunctionSource) -> bool:
+    """Whether a function of a file is meant as a reward: it takes completions, and its name is not private."""
+    return "completions" in function.parameters and not function.name.startswith("_")
+
+
+def offers(session: Session, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
+    """The functions to choose from, and whether they stand in the project's file already."""
+    from grpo_tui.rewards.source import read_functions
+
+    path = session.project / draft.rewards.file
+    if path.exists():
+        functions = read_functions(path)
+        if isinstance(functions, Problem):
+            return functions
+        weights = {item.name: item.weight for item in draft.rewards.items}
+        taken = bool(weights)
+        return tuple(
+            Offer(
+                name=each.name,
+                weight=weights.get(each.name, 1.0),
+                pays=each.doc.strip().partition("\n")[0],
+                code=each.code,
+                origin=f"{path.name}, lines {each.lines[0]}–{each.lines[1]}",
+                proposed=not taken and is_reward(each),
+                source=each,
+            )
+            for each in functions
+            if each.name in weights or is_reward(each)
+        ), True
+    return _proposed(session, draft)
+
+
+def _proposed(session: Session, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
+    from grpo_tui.rewards.catalogue import TEMPLATES, proposals, render_rewards
+
+    rows = session.prepared(draft)
+    if isinstance(rows, Problem):
+        return rows
+    columns = list(rows[0]) if rows else []
+    return tuple(
+        Offer(
+            name=each.name,
+            weight=each.weight,
+            pays=TEMPLATES[each.template].pays,
+            why=each.why,
+            warnings=each.warnings,
+            code=render_rewards([each]),
+            origin=TEMPLATES[each.template].title,
+            source=each,
+        )
+        for each in proposals(draft.dataset, columns, rows)
+    ), False
+
+
+def reward_problems(session: Session, draft: Draft, offers: Sequence[Offer]) -> list[Problem]:
+    """What would make the training's call of the taken functions fail, found without running them."""
+    from grpo_tui.rewards.source import FunctionSource, check_signatures
+
+    functions = [offer.source for offer in offers if isinstance(offer.source, FunctionSource)]
+    if not functions:
+        return []
+    rows = session.prepared(draft)
+    columns = list(rows[0]) if not isinstance(rows, Problem) and rows else []
+    return check_signatures(functions, columns, [item.name for item in draft.rewards.items])
+
+
+def trial(session: Session, draft: Draft) -> Trial | Problem:
+    """The samples and the rows they are scored against."""
+    from grpo_tui.dataset.prompts import prepare_function
+    from grpo_tui.dataset.rows import UnreadableError
+
+    source = session.source(draft)
+    if isinstance(source, Problem):
+        return source
+    prepare, recipe = prepare_function(draft.dataset), session.recipe(draft)
+    given = [
+        Sample(text=each.text, row=each.row, expect=each.expect, note=each.note, origin="recipe")
+        for each in (recipe.samples if recipe else ())
+    ]
+    chosen = draft.score.row
+    rows: dict[int, Mapping[str, Any]] = {}
+    for number in {chosen, *(sample.row for sample in given)}:
+        try:
+            row = source.row(number)
+        except UnreadableError as error:
+            return error.problem
+        made = prepare(row) if row is not None else None
+        if made is None:
+            what = "There is no such row." if row is None else "This row is left out."
+            return Problem(f"row {number + 1}", what, "Choose another row: press o.")
+        rows[number] = made
+    view = RowView(number=chosen, raw={}, prepared=rows[chosen])
+    own = draft.score.samples or (() if given else first_samples(draft.dataset.system, view.answer))
+    note = "" if draft.score.samples else "made from the row; change it"
+    samples = (
+        *given,
+        *(Sample(text=text, row=chosen, origin="written by you", note=note, own=True) for text in own),
+    )
+    return Trial(samples=samples, row=chosen, prompt=view.prompt, answer=view.answer, rows=rows)
+
+
+def score_consent(session: Session, draft: Draft) -> Approval | None:
+    """The yes that is needed before the rewards run on these data; None: it was given, or all of it is ours."""
+    recipe = session.recipe(draft)
+    code = file_hash(session.project / draft.rewards.file)
+    ours = recipe is not None and recipe.ours and draft.dataset.source == recipe.dataset.source
+    if ours and recipe is not None and code == file_hash(recipe.rewards_file):
+        return None
+    mark = digest(code, session.data_mark(draft))
+    if any(yes.what == "score" and yes.sha256 == mark for yes in draft.approvals):
+        return None
+    return Approval(what="score", at=now(), sha256=mark, detail=f"{draft.rewards.file} on {draft.dataset.source}")
+
+
+def score(session: Session, draft: Draft, trial: Trial, say: Say) -> ScoreTable | Problem:
+    """The rewards really run on the samples, in a worker without secrets."""
+    from grpo_tui.rewards.bench import ScoreRequest, score, start_worker
+
+    with session.guard:
+        worker = session.workers.get("score") or start_worker(session.project)
+        session.workers["score"] = worker
+    rows = [trial.rows[sample.row] for sample in trial.samples]
+    names = [name for name in rows[0] if name != "prompt"]
+    model = session.model(draft)
+    request = ScoreRequest(
+        path=session.project / draft.rewards.file,
+        names=tuple(item.name for item in draft.rewards.items),
+        weights=tuple(item.weight for item in draft.rewards.items),
+        completions=tuple(sample.text for sample in trial.samples),
+        prompts=tuple(row["prompt"] for row in rows),
+        columns={name: [row.get(name) for row in rows] for name in names},
+        answer_column="answer" if draft.dataset.answer else "",
+        tokenizer=str(model.folder) if not isinstance(model, Problem) and model.tokenizer else "",
+    )
+    return score(worker, request, say)
+
+
+def write_rewards(session: Session, draft: Draft, offers: Sequence[Offer]) -> Draft | Problem:
+    """Write the taken proposals into the project's file."""
+    from grpo_tui.rewards.catalogue import render_rewards
+
+    weights = {item.name: item.weight for item in draft.rewards.items}
+    chosen = [replace(offer.source, weight=weights[offer.name]) for offer in offers if offer.name in weights]
+    return session.write(draft, {draft.rewards.file: render_rewards(chosen)})
+
+
+def take_rewards_file(session: Session, path: Path) -> Problem | None:
+    """Copy a file of the user's to the project's rewards file; one that is there is kept beside it."""
+    path = session.project / path
+    target = session.project / RewardsAnswer().file
+    try:
+        if target.exists() and path.samefile(target):
+            return None
+        content = path.read_bytes()
+        aside = set_rewards_aside(session) if target.exists() else None
+        if aside is None:
+            atomic.write(target, content)
+    except OSError as error:
+        return Problem(str(path), f"It cannot be read: {error.strerror or error}.", "Check its name.")
+    return aside
+
+
+def set_rewards_aside(session: Session) -> Problem | None:
+    """Rename the project's rewards file to a name that is free."""
+    target = session.project / RewardsAnswer().file
+    names = (target.with_suffix(f".old{number}.py" if number else ".old.py") for number in range(1000))
+    try:
+        target.rename(next(name for name in names if not name.exists()))
+    except OSError as error:
+        return Problem(str(target), f"It cannot be renamed: {error.strerror or error}.", "Check the folder.")
+    return None
