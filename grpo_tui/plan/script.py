@@ -38,6 +38,7 @@ import sys
 import time
 import tomllib
 import warnings
+from inspect import signature
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -111,7 +112,7 @@ def load_data():
     prepared = [row for row in map(prepare, read_data()) if row is not None and row["prompt"]]
     limit = DATA.get("max_prompt_tokens", 0)
     if not limit:
-        return Dataset.from_list(prepared)
+        return dataset_of(prepared)
     tokenizer = AutoTokenizer.from_pretrained(MODEL["name"], revision=MODEL.get("revision"))
 
     def tokens(prompt):
@@ -124,7 +125,13 @@ def load_data():
     kept = [row for row in prepared if tokens(row["prompt"]) <= limit]
     if len(kept) < len(prepared):
         print(f"{len(prepared) - len(kept)} of {len(prepared)} prompts are longer than {limit} tokens and left out.")
-    return Dataset.from_list(kept)
+    return dataset_of(kept)
+
+
+def dataset_of(rows):
+    """The rows as a Dataset; a column that mixes types is kept as JSON where the datasets library can."""
+    mixed = {"on_mixed_types": "use_json"} if "on_mixed_types" in signature(Dataset.from_list).parameters else {}
+    return Dataset.from_list(rows, **mixed)
 
 
 def find_run(resume):

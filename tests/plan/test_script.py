@@ -39,7 +39,10 @@ def environment(home: Path, **added: str) -> dict[str, str]:
 def write_project(folder: Path, schema: Schema, answers: Draft) -> Path:
     """A project with data, rewards, config.toml and train.py."""
     model = write_tiny_model(folder / "model")
-    lines = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
+    # "level" mixes types, as side columns of real files do: it must not stop the training
+    lines = [
+        {"question": f"What is {n} + 1?", "answer": str(n + 1), "level": n if n % 2 else "hard"} for n in range(12)
+    ]
     (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "rewards.py").write_text(REWARDS)
     plan, answers = tiny_plan(model, schema, answers, rows=12)
