@@ -14,7 +14,8 @@ from tests.plan.shapes import shape_of
 
 PREPARE = '''def prepare(row):
     """One row as the model sees it."""
-    return {"prompt": [{"role": "user", "content": row["question"]}], "answer": row["answer"]}
+    prompt = [{"role": "user", "content": row["question"]}]
+    return {"prompt": prompt, "answer": row["answer"], "level": row.get("level", 0)}
 '''
 LOAD = "load_dataset('json', data_files='data.jsonl', split='train')"
 
