@@ -362,22 +362,22 @@ class Session:
             for method in ("full", "lora", "qlora")
         }
 
-    def plan(self, draft: Draft, say: Say) -> Plan | list[Problem]:
-        """The tuned plan."""
-        from grpo_tui.plan.tuning import tune
-
-        facts = self.planning_facts(draft, say)
-        return [facts] if isinstance(facts, Problem) else tune(draft, facts)
-
     def checked_plan(self, draft: Draft, say: Say) -> Plan | list[Problem]:
         """The tuned plan, its settings constructed as the installed `GRPOConfig` for the planned machine."""
         from grpo_tui.plan.checks import check
+        from grpo_tui.plan.tuning import tune
 
-        plan = self.plan(draft, say)
+        facts = self.planning_facts(draft, say)
+        if isinstance(facts, Problem):
+            return [facts]
+        plan = tune(draft, facts)
         if isinstance(plan, list):
             return plan
         say("Checking every value with the installed GRPOConfig…")
-        problems = self.kept(f"check {plan.sha256}", lambda: check(plan, self.worker("introspect")))
+        problems = self.kept(
+            digest("check", plan.sha256, repr(facts.rows)),
+            lambda: check(plan, self.worker("introspect"), rows=facts.rows, experts=facts.model.shape.experts),
+        )
         return problems or plan
 
     # Facts

@@ -39,6 +39,21 @@ class Offer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Offered:
+    """The functions to choose from, and what their calls are checked against."""
+
+    offers: tuple[Offer, ...]
+    from_file: bool
+    """They stand in the project's file already."""
+
+    columns: tuple[str, ...] = ()
+    """Columns of the prepared rows: what the training passes to a reward."""
+
+    opening: str = ""
+    """A prompt as the model sees it, to tell where a completion begins; empty: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """A completion to try the rewards on."""
 
@@ -84,40 +99,54 @@ def is_reward(function: FunctionSource) -> bool:
     return "completions" in function.parameters and not function.name.startswith("_")
 
 
-def offers(session: Session, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
-    """The functions to choose from, and whether they stand in the project's file already."""
+def offered(session: Session, draft: Draft) -> Offered | Problem:
+    """The functions to choose from: those of the project's file, or else those proposed for the data."""
+    path = session.project / draft.rewards.file
+    rows = session.prepared(draft)
+    if not path.exists():
+        return rows if isinstance(rows, Problem) else Offered(offers=_proposed(draft, rows), from_file=False)
+    offers = _written(draft, path)
+    if isinstance(offers, Problem):
+        return offers
+    columns = () if isinstance(rows, Problem) or not rows else tuple(rows[0])
+    return Offered(offers=offers, from_file=True, columns=columns, opening=_opening(session, draft))
+
+
+def _opening(session: Session, draft: Draft) -> str:
+    """The first prompt with the model's chat template; empty where it cannot be rendered."""
+    source = session.source(draft)
+    if isinstance(source, Problem) or not draft.model.name or draft.dataset.plain:
+        return ""
+    rows = source.head(1)
+    seen = session.as_seen(draft, rows[0]) if rows else None
+    return seen.text if seen is not None and not isinstance(seen, Problem) else ""
+
+
+def _written(draft: Draft, path: Path) -> tuple[Offer, ...] | Problem:
     from grpo_tui.rewards.source import read_functions
 
-    path = session.project / draft.rewards.file
-    if path.exists():
-        functions = read_functions(path)
-        if isinstance(functions, Problem):
-            return functions
-        weights = {item.name: item.weight for item in draft.rewards.items}
-        taken = bool(weights)
-        return tuple(
-            Offer(
-                name=each.name,
-                weight=weights.get(each.name, 1.0),
-                pays=each.doc.strip().partition("\n")[0],
-                code=each.code,
-                origin=f"{path.name}, lines {each.lines[0]}–{each.lines[1]}",
-                proposed=not taken and is_reward(each),
-                source=each,
-            )
-            for each in functions
-            if each.name in weights or is_reward(each)
-        ), True
-    return _proposed(session, draft)
+    functions = read_functions(path)
+    if isinstance(functions, Problem):
+        return functions
+    weights = {item.name: item.weight for item in draft.rewards.items}
+    return tuple(
+        Offer(
+            name=each.name,
+            weight=weights.get(each.name, 1.0),
+            pays=each.doc.strip().partition("\n")[0],
+            code=each.code,
+            origin=f"{path.name}, lines {each.lines[0]}–{each.lines[1]}",
+            proposed=not weights and is_reward(each),
+            source=each,
+        )
+        for each in functions
+        if each.name in weights or is_reward(each)
+    )
 
 
-def _proposed(session: Session, draft: Draft) -> tuple[tuple[Offer, ...], bool] | Problem:
+def _proposed(draft: Draft, rows: Sequence[Mapping[str, Any]]) -> tuple[Offer, ...]:
     from grpo_tui.rewards.catalogue import TEMPLATES, proposals, render_rewards
 
-    rows = session.prepared(draft)
-    if isinstance(rows, Problem):
-        return rows
-    columns = list(rows[0]) if rows else []
     return tuple(
         Offer(
             name=each.name,
@@ -129,20 +158,22 @@ def _proposed(session: Session, draft: Draft) -> tuple[tuple[Offer, ...], bool] 
             origin=TEMPLATES[each.template].title,
             source=each,
         )
-        for each in proposals(draft.dataset, columns, rows)
-    ), False
+        for each in proposals(draft.dataset, list(rows[0]) if rows else [], rows)
+    )
 
 
-def reward_problems(session: Session, draft: Draft, offers: Sequence[Offer]) -> list[Problem]:
-    """What would make the training's call of the taken functions fail, found without running them."""
-    from grpo_tui.rewards.source import FunctionSource, check_signatures
+def reward_problems(draft: Draft, offered: Offered) -> list[Problem]:
+    """What would make the training's call of the taken functions fail, or never pay, found without running them."""
+    from grpo_tui.rewards.source import FunctionSource, check_opening_tag, check_signatures
 
-    functions = [offer.source for offer in offers if isinstance(offer.source, FunctionSource)]
+    functions = [offer.source for offer in offered.offers if isinstance(offer.source, FunctionSource)]
     if not functions:
         return []
-    rows = session.prepared(draft)
-    columns = list(rows[0]) if not isinstance(rows, Problem) and rows else []
-    return check_signatures(functions, columns, [item.name for item in draft.rewards.items])
+    taken = [item.name for item in draft.rewards.items]
+    return [
+        *check_signatures(functions, offered.columns, taken),
+        *check_opening_tag([each for each in functions if each.name in taken], offered.opening),
+    ]
 
 
 def trial(session: Session, draft: Draft) -> Trial | Problem:
@@ -187,7 +218,7 @@ def score_consent(session: Session, draft: Draft) -> Approval | None:
     ours = recipe is not None and recipe.ours and draft.dataset.source == recipe.dataset.source
     if ours and recipe is not None and code == file_hash(recipe.rewards_file):
         return None
-    mark = digest(code, session.data_mark(draft))
+    mark = digest(code, session.data_mark(draft))  # read only here: it looks at the data
     if any(yes.what == "score" and yes.sha256 == mark for yes in draft.approvals):
         return None
     return Approval(what="score", at=now(), sha256=mark, detail=f"{draft.rewards.file} on {draft.dataset.source}")

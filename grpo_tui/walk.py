@@ -71,16 +71,15 @@ def _dataset(session: Session, draft: Draft) -> Result:
 
 
 def _rewards(session: Session, draft: Draft) -> Result:
-    found = tryout.offers(session, draft)
-    if isinstance(found, Problem):
-        return found
-    offers, written = found
+    offered = tryout.offered(session, draft)
+    if isinstance(offered, Problem):
+        return offered
     if not draft.rewards.items:
-        items = tuple(RewardItem(name=offer.name, weight=offer.weight) for offer in offers if offer.proposed)
+        items = tuple(RewardItem(name=offer.name, weight=offer.weight) for offer in offered.offers if offer.proposed)
         draft = replace(draft, rewards=replace(draft.rewards, items=items))
-    if not written:
-        return tryout.write_rewards(session, draft, offers)
-    return tryout.reward_problems(session, draft, offers) or draft
+    if not offered.from_file:
+        return tryout.write_rewards(session, draft, offered.offers)
+    return tryout.reward_problems(draft, offered) or draft
 
 
 def _score(session: Session, draft: Draft) -> Result:

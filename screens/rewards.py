@@ -22,7 +22,7 @@ from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
-    from grpo_tui.tryout import Offer
+    from grpo_tui.tryout import Offer, Offered
 
 
 class RewardsStep(Step, inherit_bindings=False):
@@ -45,9 +45,8 @@ class RewardsStep(Step, inherit_bindings=False):
         *FRAME_KEYS,
     ]
 
-    offers: "tuple[Offer, ...]" = ()
+    offered: "Offered | None" = None
     problems: "tuple[Problem, ...]" = ()
-    from_file = False
 
     def body(self) -> ComposeResult:
         yield Rows(
@@ -64,10 +63,20 @@ class RewardsStep(Step, inherit_bindings=False):
 
     def find(self, say: Say) -> object:
         say("Reading the reward functions…")
-        return tryout.offers(self.session, self.draft)
+        return tryout.offered(self.session, self.draft)
+
+    @property
+    def offers(self) -> "tuple[Offer, ...]":
+        """The functions to choose from."""
+        return self.offered.offers if self.offered else ()
+
+    @property
+    def from_file(self) -> bool:
+        """They stand in the project's file already."""
+        return self.offered is not None and self.offered.from_file
 
     def found(self, result: object) -> None:
-        self.offers, self.from_file = result  # type: ignore[misc]  # the pair that `find` made
+        self.offered = result  # type: ignore[assignment]  # what `find` made
         names = {offer.name for offer in self.offers}
         items = tuple(item for item in self.draft.rewards.items if item.name in names)
         if not items:
@@ -77,7 +86,7 @@ class RewardsStep(Step, inherit_bindings=False):
         self._check()
 
     def _check(self) -> None:
-        self.problems = tuple(tryout.reward_problems(self.session, self.draft, self.offers))
+        self.problems = tuple(tryout.reward_problems(self.draft, self.offered)) if self.offered else ()
 
     @property
     def weights(self) -> dict[str, float]:

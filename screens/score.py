@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from grpo_tui import tryout
-from grpo_tui.draft import Draft, ScoreAnswer
+from grpo_tui.draft import Approval, Draft, ScoreAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -48,6 +48,8 @@ class ScoreStep(Step, inherit_bindings=False):
 
     trial: "Trial | None" = None
     table: "ScoreTable | None" = None
+    consent: Approval | None = None
+    """The yes that is still needed before the rewards run."""
 
     def body(self) -> ComposeResult:
         yield Rows("Completions", Column("completion"), empty="No completions yet. n writes one.", id="matrix")
@@ -59,14 +61,15 @@ class ScoreStep(Step, inherit_bindings=False):
         trial = tryout.trial(self.session, self.draft)
         if isinstance(trial, Problem):
             return trial
-        if len(trial.samples) < 2 or tryout.score_consent(self.session, self.draft) is not None:
-            return trial, None
+        consent = tryout.score_consent(self.session, self.draft)
+        if len(trial.samples) < 2 or consent is not None:
+            return trial, None, consent
         say("Running the rewards…")
         table = tryout.score(self.session, self.draft, trial, lambda name: say(f"Running {name}…"))
-        return table if isinstance(table, Problem) else (trial, table)
+        return table if isinstance(table, Problem) else (trial, table, None)
 
     def found(self, result: object) -> None:
-        self.trial, self.table = result  # type: ignore[misc]  # the pair that `find` made
+        self.trial, self.table, self.consent = result  # type: ignore[misc]  # the three that `find` made
 
     def refresh_body(self) -> None:
         text = self.palette.text
@@ -239,7 +242,7 @@ class ScoreStep(Step, inherit_bindings=False):
 
     def action_next(self) -> None:
         """Ask for the yes where the rewards have not been run on this data yet."""
-        consent = tryout.score_consent(self.session, self.draft)
+        consent = self.consent
         if self.doing or self.failed or self.table is not None or consent is None or self.draft.score.skipped:
             super().action_next()
             return

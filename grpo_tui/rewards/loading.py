@@ -1,12 +1,11 @@
 """Reward functions loaded from a file, the way a training loads them. Standard library only; runs the user's code."""
 
 import functools
-import importlib.metadata
 import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,9 +14,6 @@ from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 Reward = Callable[..., Any]
-
-TRACKERS = ("wandb", "mlflow", "trackio", "tensorboard")
-"""Trackers that leave an output folder of their own name behind."""
 
 
 def load_rewards(path: Path, names: Sequence[str]) -> list[Reward] | Problem:
@@ -113,42 +109,6 @@ def last_line(error: BaseException, path: Path) -> tuple[int, str]:
     lines = [(frame.lineno or 0, frame.line or "") for frame in traceback.extract_tb(error.__traceback__)
              if Path(frame.filename).name == path.name]  # fmt: skip
     return lines[-1] if lines else (0, "")
-
-
-def hidden_libraries(project: Path) -> list[Problem]:
-    """Files and folders of the project whose name hides a library from a script that is run from there.
-
-    `grpo-tui run` keeps them from hiding anything (PYTHONSAFEPATH); `python train.py` by hand does not.
-    """
-    installed = importlib.metadata.packages_distributions()
-    known = {*sys.stdlib_module_names, *installed, *TRACKERS}
-    try:
-        entries = sorted(project.iterdir())
-    except OSError:
-        return []
-    return [_hides(entry, installed) for entry in entries if _module_name(entry) in known]
-
-
-def _module_name(entry: Path) -> str:
-    """The name under which `entry` could be imported; empty when it could not."""
-    if entry.is_dir():
-        return entry.name
-    return entry.stem if entry.suffix == ".py" else ""
-
-
-def _hides(entry: Path, installed: Mapping[str, list[str]]) -> Problem:
-    name = _module_name(entry)
-    if entry.is_dir() and name in TRACKERS and name not in installed:
-        return Problem(
-            str(entry),
-            f"The package {name} is not installed, and this folder hides that: `import {name}` finds the folder.",
-            f"Install {name}, or choose no tracker.",
-        )
-    return Problem(
-        str(entry),
-        f"Its name hides the library `{name}` from scripts run in this folder by hand.",
-        f"Rename it. `grpo-tui run` keeps it from hiding anything: your code then gets the library `{name}`.",
-    )
 
 
 def _is_ours(module: ModuleType, path: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpo_tui.problem import Problem
-from grpo_tui.rewards.loading import forget, hidden_libraries, is_async, load_rewards, named
+from grpo_tui.rewards.loading import forget, is_async, load_rewards, named
 
 
 @pytest.fixture(autouse=True)
@@ -119,16 +119,3 @@ def test_trl_names_and_awaits_them_as_we_do() -> None:
         wrapped = named(function, "mine")
         assert get_callable_name(wrapped) == "mine"
         assert is_async_callable(wrapped) == is_async_callable(function) == is_async(function)
-
-
-def test_names_that_hide_libraries_are_found(tmp_path: Path) -> None:
-    """LA-02."""
-    for name in ("datasets.py", "tty.py", "rewards.py", "train.py", "notes.txt", "config.toml"):
-        (tmp_path / name).touch()
-    (tmp_path / "mlflow").mkdir()
-    (tmp_path / "runs").mkdir()
-    problems = {Path(problem.where).name: problem for problem in hidden_libraries(tmp_path)}
-    assert sorted(problems) == ["datasets.py", "mlflow", "tty.py"]
-    assert "Rename it" in problems["datasets.py"].remedy
-    assert "is not installed, and this folder hides that" in problems["mlflow"].what
-    assert hidden_libraries(tmp_path / "none") == []

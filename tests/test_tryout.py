@@ -1,0 +1,130 @@
+"""Trying the rewards of a project: what needs a yes, and what is found before a function runs."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grpo_tui import recipe, tryout
+from grpo_tui.draft import DatasetAnswer, Draft, ModelAnswer, RewardItem, RewardsAnswer
+from grpo_tui.hardware.machine import Machine
+from grpo_tui.problem import Problem
+from grpo_tui.session import Session
+
+REWARD = "def pays(completions, answer, **kwargs):\n    return [1.0 for _ in completions]\n"
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    opened = Session(tmp_path, machine=Machine(host="box"))
+    yield opened
+    opened.close()
+
+
+def shipped(session: Session) -> Draft:
+    """The shipped recipe, its data and rewards in the project."""
+    found = recipe.read("word_problems")
+    assert isinstance(found, recipe.Recipe)
+    begun = session.begin(recipe.draft_for(found))
+    assert isinstance(begun, Draft)
+    return begun
+
+
+def own(project: Path, code: str = REWARD) -> Draft:
+    """A user's data and rewards."""
+    rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(8)]
+    (project / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (project / "rewards.py").write_text(code)
+    return Draft(
+        dataset=DatasetAnswer(source="rows.jsonl", prompt="question", answer="answer"),
+        rewards=RewardsAnswer(items=(RewardItem(name="pays", weight=1.0),)),
+    )
+
+
+def said_yes(session: Session, draft: Draft) -> Draft:
+    consent = tryout.score_consent(session, draft)
+    assert consent is not None
+    return replace(draft, approvals=(*draft.approvals, consent))
+
+
+def test_our_recipe_on_its_own_data_runs_without_a_question(session: Session) -> None:
+    assert tryout.score_consent(session, shipped(session)) is None
+
+
+def test_our_recipe_edited_or_on_other_data_needs_a_yes(session: Session, tmp_path: Path) -> None:
+    draft = shipped(session)
+    (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    elsewhere = replace(draft, dataset=replace(draft.dataset, source="rows.jsonl"))
+    assert tryout.score_consent(session, elsewhere) is not None
+    rewards = tmp_path / draft.rewards.file
+    rewards.write_text(rewards.read_text() + "\n# mine\n")
+    assert tryout.score_consent(session, draft) is not None
+
+
+def test_a_yes_holds_until_the_code_the_data_or_its_reading_changes(session: Session, tmp_path: Path) -> None:
+    draft = said_yes(session, own(tmp_path))
+    assert tryout.score_consent(session, draft) is None
+    plain = replace(draft, dataset=replace(draft.dataset, plain=True))
+    assert tryout.score_consent(session, plain) is not None
+    (tmp_path / "rows.jsonl").write_text('{"question": "2 + 2?", "answer": "4"}\n')
+    assert tryout.score_consent(session, draft) is not None
+    draft = said_yes(session, draft)
+    (tmp_path / "rewards.py").write_text(REWARD + "\n")
+    assert tryout.score_consent(session, draft) is not None
+
+
+def test_a_yes_to_something_else_is_no_yes_to_scoring(session: Session, tmp_path: Path) -> None:
+    draft = said_yes(session, own(tmp_path))
+    (yes,) = draft.approvals
+    assert tryout.score_consent(session, replace(draft, approvals=(replace(yes, what="run"),))) is not None
+
+
+def test_a_function_that_asks_for_a_column_that_is_not_there_is_named_unrun(session: Session, tmp_path: Path) -> None:
+    draft = own(tmp_path, "def pays(completions, solution):\n    raise SystemExit('it was run')\n")
+    offered = tryout.offered(session, draft)
+    assert isinstance(offered, tryout.Offered)
+    problems = " ".join(str(problem) for problem in tryout.reward_problems(draft, offered))
+    assert "solution" in problems
+
+
+def test_a_format_that_begins_with_a_tag_the_template_writes_already_is_named(session: Session, tmp_path: Path) -> None:
+    """RW-05."""
+    model = tmp_path / "thinker"
+    found = recipe.read("word_problems")
+    assert isinstance(found, recipe.Recipe)
+    shutil.copytree(recipe.draft_for(found).model.name, model)
+    template = (
+        "{% for m in messages %}{{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}"
+    )
+    (model / "chat_template.jinja").write_text(template)
+    code = (
+        "import re\n\ndef pays(completions, **kwargs):\n"
+        "    return [float(bool(re.match(r'^<think>.*</think>', c[0]['content']))) for c in completions]\n"
+    )
+    draft = replace(own(tmp_path, code), model=ModelAnswer(name="thinker"))
+    offered = tryout.offered(session, draft)
+    assert isinstance(offered, tryout.Offered)
+    assert offered.opening.endswith("<think>\n")
+    (problem,) = tryout.reward_problems(draft, offered)
+    assert "already ends the prompt with <think>" in problem.what
+    elsewhere = replace(offered, opening="Q: ")
+    assert tryout.reward_problems(draft, elsewhere) == []
+
+
+def test_too_few_rows_for_one_generation_batch_is_said_with_the_settings(session: Session, tmp_path: Path) -> None:
+    found = recipe.read("word_problems")
+    assert isinstance(found, recipe.Recipe)
+    wishes = {"grpo.per_device_train_batch_size": 64, "grpo.num_generations": 4}
+    draft = replace(
+        own(tmp_path),
+        model=recipe.draft_for(found).model,
+        hardware=replace(Draft().hardware, cpu=True),
+        settings=replace(Draft().settings, overrides=wishes),
+    )
+    problems = session.checked_plan(draft, lambda text: None)
+    assert isinstance(problems, list)
+    assert all(isinstance(problem, Problem) for problem in problems)
+    assert any("row" in problem.what for problem in problems), [str(problem) for problem in problems]
