@@ -44,6 +44,9 @@ class Departure:
     files: tuple[str, ...]
     sha256: str
     steps: str
+    fetched: str
+    """What the run fetches first, its size, where to and the free room; empty: nothing."""
+
     changed: tuple[str, ...]
     """What is different from what was reviewed, one sentence each."""
 
@@ -169,10 +172,23 @@ def departure(session: Session, draft: Draft) -> Departure | Problem:
         files=tuple(present),
         sha256=launch.approval_hash(session.project),
         steps=f"{steps:,}" if steps > 0 else f"{config.get('grpo', {}).get('num_train_epochs', 1):g} epoch(s)",
+        fetched=_fetched(session, draft),
         changed=tuple(changed),
         warnings=tuple(launch.collisions(session.project, config)),
         stale="" if not draft.hardware.manual_bytes else "The plan is for another machine: copy the folder there.",
         runs=tuple((each.name, bool(each.life.alive), each.life.words) for each in folder.runs(session.project)),
+    )
+
+
+def _fetched(session: Session, draft: Draft) -> str:
+    from grpo_tui.hardware.machine import format_size
+
+    offer = session.weights_to_fetch(draft)
+    if offer is None:
+        return ""
+    return (
+        f"the weights of {draft.model.name}, about {format_size(offer.weight_bytes)}, to {offer.place}, where "
+        f"{format_size(offer.free_bytes)} are free"
     )
 
 

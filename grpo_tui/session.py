@@ -167,6 +167,24 @@ class Data:
         return self.lengths.longest if self.lengths else 0
 
 
+WEIGHT_BYTES = 2
+"""Bytes a parameter has in the files of nearly every model on the hub (bfloat16 or float16)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubOffer:
+    """What the hub has of a model, and where it would go."""
+
+    files_bytes: int = 0
+    """Of configuration and tokenizer."""
+
+    weight_bytes: int = 0
+    gated: bool = False
+    place: Path
+    free_bytes: int | None
+    """Free room there; None: not known."""
+
+
 class Session:
     """Looks things up for a draft. Every method may block: screens call them in threads.
 
@@ -293,6 +311,30 @@ class Session:
         self.forget()
         return found if isinstance(found, Problem) else None
 
+    def hub_offer(self, draft: Draft) -> HubOffer | Problem:
+        """What fetching the model's small files would take, asked of the hub; nothing is fetched."""
+        found = self.worker("model").call("look", {"name": draft.model.name, "revision": draft.model.revision})
+        if isinstance(found, Problem):
+            return found
+        return HubOffer(
+            files_bytes=int(found["files_bytes"]),
+            weight_bytes=int(found["weight_bytes"]),
+            gated=bool(found["gated"]),
+            place=self.model_cache(),
+            free_bytes=self._cache_room(),
+        )
+
+    def _cache_room(self) -> int | None:
+        return next((room.free_bytes for room in self.environment().rooms if room.what == "model cache"), None)
+
+    def weights_to_fetch(self, draft: Draft) -> HubOffer | None:
+        """The weights that a run would fetch first; None: they are here, or the model cannot be read."""
+        model = self.model(draft)
+        if isinstance(model, Problem) or model.weight_bytes or not self.is_on_hub(draft):
+            return None
+        size = model.shape.parameters * WEIGHT_BYTES
+        return HubOffer(weight_bytes=size, place=self.model_cache(), free_bytes=self._cache_room())
+
     def log_in(self, token: str) -> Problem | None:
         """Hand a token to Hugging Face's own store."""
         found = self.worker("model").call("log_in", {"token": token})
@@ -351,9 +393,11 @@ class Session:
         )
 
     def method_plans(self, draft: Draft, say: Say) -> dict[str, Plan | list[Problem]] | Problem:
-        """A plan for each method, whichever is chosen."""
+        """A plan for each method, whichever is chosen. Data that cannot be read are another step's trouble."""
         from grpo_tui.plan.tuning import tune
 
+        if draft.dataset.source and isinstance(self.data(draft, say), Problem):
+            draft = replace(draft, dataset=DatasetAnswer())
         facts = self.planning_facts(draft, say)
         if isinstance(facts, Problem):
             return facts

@@ -1,6 +1,6 @@
 """The model to train, and what full training, LoRA and QLoRA would take of the card."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,7 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from grpo_tui.hardware.machine import format_gib
+from grpo_tui.hardware.machine import format_gib, format_size
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -23,6 +23,7 @@ from .widgets.panel import head
 if TYPE_CHECKING:
     from grpo_tui.plan.model import ModelFacts
     from grpo_tui.plan.plan import Plan
+    from grpo_tui.session import HubOffer
 
 TYPED = "typed"
 METHODS = (
@@ -51,7 +52,8 @@ class ModelStep(Step, inherit_bindings=False):
 
     facts: "ModelFacts | None" = None
     plans: "Mapping[str, Plan | list[Problem]]" = {}  # noqa: RUF012  replaced as a whole
-    fetching = False
+    errand: "Callable[[Say], Problem | None] | None" = None
+    """What to do on the hub before the model is read again."""
 
     def body(self) -> ComposeResult:
         yield Fields("Model", value_width=46, id="model")
@@ -61,12 +63,10 @@ class ModelStep(Step, inherit_bindings=False):
     def find(self, say: Say) -> object:
         if not self.draft.model.name:
             return None, {}
-        if self.fetching:
-            say(f"Fetching configuration and tokenizer of {one_line(self.draft.model.name, 60)}…")
-            problem = self.session.fetch_model(self.draft, say)
-            self.fetching = False
-            if problem is not None:
-                return problem
+        errand, self.errand = self.errand, None
+        problem = errand(say) if errand else None
+        if problem is not None:
+            return problem
         say("Reading the model's configuration…")
         facts = self.session.model(self.draft)
         if isinstance(facts, Problem):
@@ -201,19 +201,39 @@ class ModelStep(Step, inherit_bindings=False):
             return bool(self.failed) and self.session.is_on_hub(self.draft)
         return super().check_action(action, parameters)
 
-    def action_fetch(self) -> None:
-        """Fetch configuration and tokenizer after a yes."""
+    def _do(self, errand: "Callable[[Say], Problem | None]") -> None:
+        """Do something on the hub in the thread that looks, then read the model again."""
+        self.errand = errand
+        self.look()
+        self.refresh_frame()
 
+    def action_fetch(self) -> None:
+        """Ask the hub what would be fetched, and then the user."""
+
+        def ask_hub(say: Say) -> Problem | None:
+            say(f"Asking the hub about {one_line(self.draft.model.name, 60)}…")
+            offer = self.session.hub_offer(self.draft)
+            if isinstance(offer, Problem):
+                return offer
+            self.app.call_from_thread(self._ask_to_fetch, offer)
+            return None
+
+        self._do(ask_hub)
+
+    def _ask_to_fetch(self, offer: "HubOffer") -> None:
         def about(width: int) -> Sequence[Text]:
+            gated = "Its owner grants access by hand. " if offer.gated else ""
             return [
                 *wrap(
                     self.palette,
-                    f"Configuration and tokenizer of {one_line(self.draft.model.name, 96)}, a few megabytes.",
+                    f"Configuration and tokenizer of {one_line(self.draft.model.name, 96)}: "
+                    f"{format_size(offer.files_bytes)}, to {offer.place}, where {format_size(offer.free_bytes)} are "
+                    "free.",
                     width,
                 ),
                 *wrap(
                     self.palette,
-                    f"They go to {self.session.model_cache()}. No weights are fetched now.",
+                    f"{gated}Its weights, {format_size(offer.weight_bytes)}, are not fetched now; a run fetches them.",
                     width,
                     "muted",
                 ),
@@ -221,9 +241,7 @@ class ModelStep(Step, inherit_bindings=False):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self.fetching = True
-                self.look()
-                self.refresh_frame()
+                self._do(lambda say: self.session.fetch_model(self.draft, say))
 
         self.app.push_screen(Ask("Fetch from the Hugging Face hub?", about, yes="fetch", no="not now"), answered)
 
@@ -232,9 +250,15 @@ class ModelStep(Step, inherit_bindings=False):
 
         def given(token: str | None) -> None:
             if token:
-                problem = self.session.log_in(token)
-                words = str(problem) if problem else "The token is in Hugging Face's own store now."
-                self.notify(words, severity="error" if problem else "information", markup=False)
+                self._do(lambda say: log_in(token, say))
+
+        def log_in(token: str, say: Say) -> Problem | None:
+            say("Handing the token to Hugging Face's own store…")
+            problem = self.session.log_in(token)
+            if problem is None:
+                words = "The token is in Hugging Face's own store now."
+                self.app.call_from_thread(self.notify, words, markup=False)
+            return problem
 
         about = (
             "For gated models. It goes to Hugging Face's own token file, never into this project. "

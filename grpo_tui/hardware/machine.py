@@ -182,6 +182,17 @@ def visible_environment(gpus: Sequence[GPU]) -> dict[str, str]:
 _INDEX_VARIABLES = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
 
 
+def format_size(count: int | None) -> str:
+    """`count` bytes in the largest unit of which there is one, `unknown` for None."""
+    if count is None:
+        return "unknown"
+    unit, size = next(((unit, size) for unit, size in _UNITS if count >= size), _UNITS[-1])
+    return f"{count / size:.1f} {unit}"
+
+
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
 def format_gib(count: int | None) -> str:
     """`count` bytes in GiB for people, `unknown` for None."""
     return "unknown" if count is None else f"{count / 2**30:.1f} GiB"
