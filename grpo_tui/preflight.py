@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from grpo_tui.draft import FACT_NAMES, Approval, Draft
 from grpo_tui.problem import Problem
-from grpo_tui.session import Data, Say, Session, file_hash, file_text, now
+from grpo_tui.session import Say, Session, file_hash, file_text, now
 
 if TYPE_CHECKING:
     from grpo_tui.plan.files import FileChange
     from grpo_tui.plan.plan import Plan
     from grpo_tui.run.launch import Command, Started
+    from grpo_tui.survey import Data
 
 
 @dataclass(frozen=True, kw_only=True)

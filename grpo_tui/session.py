@@ -16,11 +16,11 @@ from grpo_tui import state
 from grpo_tui.draft import FACT_NAMES, STEPS, DatasetAnswer, Draft, HardwareAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+from grpo_tui.survey import SUGGEST_ROWS, Data, survey
 
 if TYPE_CHECKING:
     from grpo_tui.child import Worker
-    from grpo_tui.dataset.faults import Fault
-    from grpo_tui.dataset.lengths import Lengths, Rendered
+    from grpo_tui.dataset.lengths import Rendered
     from grpo_tui.dataset.sources import Source
     from grpo_tui.hardware.environment import Check, Environment
     from grpo_tui.hardware.machine import Machine
@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from grpo_tui.recipe import Recipe
 
 Found = TypeVar("Found")
-
-SHOWN_ROWS = 50
-"""Rows of the preview."""
-
-SUGGEST_ROWS = 200
-"""Rows that columns and rewards are proposed from."""
 
 Say = Callable[[str], None]
 """Takes a sentence about how far something is."""
@@ -98,73 +92,6 @@ def file_hash(path: Path) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(name.capitalize() for name in names)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowView:
-    """One row, as it is and as the model will see it."""
-
-    number: int
-    """From 0."""
-
-    raw: Mapping[str, Any]
-    prepared: Mapping[str, Any] | None
-    """As the training sees it; None: it is left out."""
-
-    tokens: int | None = None
-    """Of the prompt; None: not counted."""
-
-    trouble: str = ""
-    """Why it is left out; empty: it is used."""
-
-    @property
-    def messages(self) -> tuple[tuple[str, str], ...]:
-        """Role and text of each message; a plain prompt has one without role."""
-        prompt = self.prepared["prompt"] if self.prepared else ""
-        if isinstance(prompt, str):
-            return (("", prompt),)
-        return tuple((str(message.get("role", "")), str(message.get("content", ""))) for message in prompt)
-
-    @property
-    def prompt(self) -> str:
-        """The last message."""
-        return self.messages[-1][1] if self.messages else ""
-
-    @property
-    def answer(self) -> str:
-        """The right answer; empty: there is none."""
-        value = self.prepared.get("answer") if self.prepared else None
-        return "" if value is None else str(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """The data set as the training will take it."""
-
-    source: Source
-    head: tuple[RowView, ...]
-    usable: int
-    faults: tuple[Fault, ...]
-    lengths: Lengths | None
-    code: str
-    """Source of `prepare`."""
-
-    load_call: str
-    """The expression that loads the rows."""
-
-    reasons: Mapping[str, str]
-    """Field of the answer to why it was proposed."""
-
-    @property
-    def rows_words(self) -> str:
-        """The number of rows, for people."""
-        rows = self.source.rows
-        return "unknown" if rows is None else f"{rows:,}" if self.source.rows_exact else f"~{rows:,}"
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt that was counted; 0: none was."""
-        return self.lengths.longest if self.lengths else 0
 
 
 WEIGHT_BYTES = 2
@@ -551,71 +478,12 @@ class Session:
         return offered if any(not text for _, text in offered) else [*offered, ("none", "")]
 
     def data(self, draft: Draft, say: Say) -> Data | Problem:
-        """The data set as it will be used: every row prepared once, prompts counted by the model's tokenizer."""
+        """The data set as it will be used, looked at row by row once."""
         source = self.source(draft)
         if isinstance(source, Problem):
             return source
         key = digest("data", self.data_mark(draft), self._model_mark(draft))
-        return self.kept(key, lambda: self._measured(draft, source, say))
-
-    def _measured(self, draft: Draft, source: Source, say: Say) -> Data | Problem:
-        from grpo_tui.dataset import faults, lengths
-        from grpo_tui.dataset.mapping import mapping_problems, propose
-        from grpo_tui.dataset.prompts import prepare_code, prepare_function
-        from grpo_tui.dataset.rows import UnreadableError
-        from grpo_tui.dataset.sources import load_call
-
-        answer = draft.dataset
-        if problems := mapping_problems(answer, source.columns):
-            return problems[0]
-        measured: Lengths | Problem | None = None
-        if draft.model.name:
-            say("Counting tokens with the model's own tokenizer…")
-            measured = lengths.measure(
-                self.worker("tokenize"),
-                lengths.model_place(draft.model.name, self.project),
-                source,
-                answer,
-                revision=draft.model.revision,
-                progress=lambda done, of: say(f"Counting tokens: {done:,} of {of:,} prompts…"),
-            )
-        if isinstance(measured, Problem):
-            return measured
-        by_row = measured.by_row if measured else {}
-        say("Looking at every row…")
-        try:
-            scan = faults.scan(
-                source.iterate(), answer, by_row, progress=lambda done: say(f"Looking at every row: {done:,}…")
-            )
-            proposed = propose(source.columns, source.head(SUGGEST_ROWS), answer)
-            raw = list(enumerate(source.head(SHOWN_ROWS)))
-        except UnreadableError as error:
-            return error.problem
-        if isinstance(scan, Problem):
-            return scan
-        prepare = prepare_function(answer)
-        views = []
-        for number, row in raw:
-            made = prepare(row)
-            over = bool(answer.max_prompt_tokens) and by_row.get(number, 0) > answer.max_prompt_tokens
-            reasons = [fault.text for fault in scan.faults if number in fault.rows and fault.choice == "leave_out"]
-            trouble = (reasons or ["This row is left out."])[0] if made is None or over else ""
-            views.append(RowView(number=number, raw=row, prepared=made, tokens=by_row.get(number), trouble=trouble))
-        over_long = next((fault.count for fault in scan.faults if fault.kind == "over_long"), 0)
-        return Data(
-            source=replace(source, rows=scan.rows, rows_exact=True),
-            head=tuple(views),
-            usable=scan.usable - over_long,
-            faults=scan.faults,
-            lengths=measured,
-            code=prepare_code(answer),
-            load_call=load_call(source, self.project),
-            reasons={
-                name: why
-                for name, why in proposed.reasons.items()
-                if getattr(proposed.answer, name) == getattr(answer, name)
-            },
-        )
+        return self.kept(key, lambda: survey(self.project, self.worker, draft, source, say))
 
     def as_seen(self, draft: Draft, raw: Mapping[str, Any]) -> Rendered | Problem:
         """A row's prompt with the chat template, exactly as the model sees it."""

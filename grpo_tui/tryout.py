@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from grpo_tui import atomic
 from grpo_tui.draft import Approval, Draft, RewardsAnswer
 from grpo_tui.problem import Problem
-from grpo_tui.session import RowView, Say, Session, digest, file_hash, now
+from grpo_tui.session import Say, Session, digest, file_hash, now
+from grpo_tui.survey import RowView
 
 if TYPE_CHECKING:
     from grpo_tui.rewards.bench import ScoreTable

@@ -20,7 +20,7 @@ from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
-    from grpo_tui.session import Data
+    from grpo_tui.survey import Data
 
 TYPED = "typed"
 BLOCKS = " ▁▂▃▄▅▆▇█"

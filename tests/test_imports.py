@@ -19,6 +19,7 @@ FLOORS = (
     ("walk",),
     ("preflight", "tryout"),
     ("session",),
+    ("survey",),
     ("run", "diagnosis"),
     ("progress",),
     ("dataset", "hardware", "rewards", "plan"),

@@ -20,7 +20,8 @@ from grpo_tui.run import folder, launch
 
 if TYPE_CHECKING:
     from grpo_tui.plan.model import ModelFacts
-    from grpo_tui.session import Data, Session
+    from grpo_tui.session import Session
+    from grpo_tui.survey import Data
 
 
 def add(subparsers: Any) -> None:
