@@ -29,16 +29,22 @@ The settings stand in config.toml and the rewards in $rewards_file, both beside 
 Written by grpo-tui and yours to change. It trains without grpo-tui installed too: only the monitor then sees nothing.
 """
 
+import os
+import sys
+
+# Before anything else is imported: no file beside this one hides a library.
+sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != os.path.dirname(os.path.realpath(__file__))]
+
 import argparse
 import importlib.util
 import json
-import os
 import shutil
-import sys
 import time
 import tomllib
 import warnings
-from inspect import signature
+from functools import partial
+from importlib.machinery import PathFinder
+from inspect import iscoroutinefunction, signature
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -47,8 +53,9 @@ CONFIG = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
 MODEL, DATA, LAUNCH = CONFIG["model"], CONFIG["data"], CONFIG.get("launch", {})
 
 os.chdir(PROJECT)  # paths in config.toml are relative to the project
-# Your modules import, and none of them hides a library: the project comes last.
-sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() not in (HERE, PROJECT)] + [str(PROJECT)]
+# Your own modules import too: the project comes last.
+LIBRARIES = [entry for entry in sys.path if Path(entry).resolve() not in (HERE, PROJECT)]
+sys.path[:] = [*LIBRARIES, str(PROJECT)]
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if not sys.stderr.isatty():
@@ -86,19 +93,42 @@ def read_data():
 def load_rewards():
     """The reward functions that config.toml names, in its order, from $rewards_file beside this file."""
     path = HERE / $rewards_file_literal
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    stem = path.stem
+    taken = stem in sys.modules or stem in sys.stdlib_module_names or PathFinder.find_spec(stem, LIBRARIES)
+    spec = importlib.util.spec_from_file_location(f"{stem}_file" if taken else stem, path)  # a library keeps its name
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    functions = []
+    functions = {}
     for reward in CONFIG["rewards"]:
-        function = getattr(module, reward["name"], None)
+        name = reward["name"]
+        function = getattr(module, name, None)
         if not callable(function):
-            raise SystemExit(f"{path} defines no function {reward['name']!r}, which config.toml names as a reward.")
-        if getattr(function, "__name__", "") != reward["name"]:
-            function.__name__ = reward["name"]  # TRL logs a reward under this name
-        functions.append(function)
-    return functions
+            raise SystemExit(f"{path} defines no function {name!r}, which config.toml names as a reward.")
+        while name in functions:
+            name += "_2"
+        functions[name] = named(function, name)
+    return list(functions.values())
+
+
+def named(function, name):
+    """The function, or one that calls it, of this name: TRL logs by `__name__`, and sees through partials."""
+    if getattr(function, "__name__", None) == name and not isinstance(function, partial):
+        return function
+    inner = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    if iscoroutinefunction(inner) or iscoroutinefunction(inner.__call__):
+
+        async def reward(**given):
+            return await function(**given)
+    else:
+
+        def reward(**given):
+            return function(**given)
+
+    reward.__name__ = reward.__qualname__ = name
+    return reward
 
 
 def load_data():

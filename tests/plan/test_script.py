@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_tui.draft import Draft, RewardsAnswer
+from grpo_tui.draft import Draft, RewardItem, RewardsAnswer
 from grpo_tui.plan import files
 from grpo_tui.plan.dialect import Schema
 from tests.plan.plans import LOAD, PREPARE, draft, facts, planned, tiny_plan
@@ -36,7 +36,7 @@ def environment(home: Path, **added: str) -> dict[str, str]:
     return {**kept, "HOME": str(home), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "CI": "1", **added}
 
 
-def write_project(folder: Path, schema: Schema, answers: Draft) -> Path:
+def write_project(folder: Path, schema: Schema, answers: Draft, rewards: str = REWARDS) -> Path:
     """A project with data, rewards, config.toml and train.py."""
     model = write_tiny_model(folder / "model")
     # "level" mixes types, as side columns of real files do: it must not stop the training
@@ -44,7 +44,7 @@ def write_project(folder: Path, schema: Schema, answers: Draft) -> Path:
         {"question": f"What is {n} + 1?", "answer": str(n + 1), "level": n if n % 2 else "hard"} for n in range(12)
     ]
     (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "rewards.py").write_text(REWARDS)
+    (folder / answers.rewards.file).write_text(rewards)
     plan, answers = tiny_plan(model, schema, answers, rows=12)
     rendered = {"config.toml": files.render_config(plan), "train.py": files.render_train(plan, answers, PREPARE, LOAD)}
     found = files.changes(folder, answers, rendered)
@@ -133,6 +133,52 @@ def test_without_grpo_tui_it_is_plain_trl_and_a_finished_run_is_not_trained_furt
     assert "transformers import AutoModelForCausalLM" in files.after_training(folder)
 
 
+UNNAMED = '''"""Rewards that are no plain functions, in a file that has the name of a library."""
+import dataclasses
+from functools import partial
+from json import dumps  # the library, not this file
+
+from helpers import size
+
+
+def scaled(completions, by, **kwargs):
+    return [size(c) / by for c in completions]
+
+
+@dataclasses.dataclass
+class Constant:
+    value: float
+
+    async def __call__(self, completions, **kwargs):
+        return [self.value] * len(completions)
+
+
+tenth = partial(scaled, by=10)
+hundredth = partial(partial(scaled), by=100)
+short = lambda completions, **kwargs: [-size(c) for c in completions]
+half, whole = Constant(0.5), Constant(len(dumps(1)))
+'''
+
+
+def test_every_reward_is_logged_under_its_own_name_whatever_kind_of_callable_it_is(
+    tmp_path: Path, schema: Schema
+) -> None:
+    names = ("tenth", "hundredth", "short", "half", "whole", "tenth")
+    rewards = RewardsAnswer(file="json.py", items=tuple(RewardItem(name=name) for name in names))
+    answers = replace(draft(**{**SHORT, "grpo__max_steps": 1}), rewards=rewards)
+    project = write_project(tmp_path / "project", schema, answers, UNNAMED)
+    (project / "helpers.py").write_text("def size(completion):\n    return len(completion[-1]['content'])\n")
+    done = run(["train.py"], project, environment(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder,) = (project / "runs").iterdir()
+    row = json.loads((folder / "checkpoint-1" / "trainer_state.json").read_text())["log_history"][0]
+    means = {key.split("/")[1]: value for key, value in row.items() if key.startswith("rewards/") and "mean" in key}
+    assert means.keys() == {"tenth", "hundredth", "short", "half", "whole", "tenth_2"}
+    assert (means["half"], means["whole"]) == (0.5, 1.0)
+    assert means["tenth"] == means["tenth_2"] == pytest.approx(10 * means["hundredth"])
+    assert means["short"] == pytest.approx(-10 * means["tenth"])
+
+
 def test_the_text_is_python_short_and_names_no_key_of_its_own(schema: Schema) -> None:
     plan = planned(draft(), facts("Qwen2.5-7B", schema, 80))
     text = files.render_train(plan, draft(), PREPARE, LOAD)
@@ -140,7 +186,7 @@ def test_the_text_is_python_short_and_names_no_key_of_its_own(schema: Schema) ->
     assert PREPARE in text
     assert LOAD in text
     assert max(map(len, text.splitlines())) <= 120
-    assert text.count("\n") < 230
+    assert text.count("\n") < 260
     assert "LoraConfig" in text
     assert "BitsAndBytesConfig" not in text
 
