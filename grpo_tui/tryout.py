@@ -257,6 +257,15 @@ def write_rewards(session: Session, draft: Draft, offers: Sequence[Offer]) -> Dr
     return session.write(draft, {draft.rewards.file: render_rewards(chosen)})
 
 
+def write_code(path: Path, text: str) -> Problem | None:
+    """Write what the user edited."""
+    try:
+        atomic.write(path, text)
+    except OSError as error:
+        return Problem(str(path), f"It cannot be written: {error.strerror or error}.", "Check folder and disk.")
+    return None
+
+
 def take_rewards_file(session: Session, path: Path) -> Problem | None:
     """Copy a file of the user's to the project's rewards file; one that is there is kept beside it."""
     path = session.project / path

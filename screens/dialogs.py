@@ -195,18 +195,23 @@ class Type(Dialog[str]):
 class Write(Dialog[str]):
     """A text of several lines."""
 
-    KEYS = (("tab", "to the buttons"), ("esc", "leave as it is"))
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False)]
+    KEYS = (("tab", "to the buttons"), ("^s", "keep"), ("esc", "leave as it is"))
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close", show=False),
+        Binding("ctrl+s", "keep", show=False, priority=True),
+    ]
 
-    def __init__(self, title: str, text: str = "", about: str = "") -> None:
+    def __init__(self, title: str, text: str = "", about: str = "", *, code: bool = False) -> None:
         super().__init__(title)
         self.text = text
         self.about = about
+        self.code = code
+        self.warned = False
 
     def inside(self) -> ComposeResult:
         if self.about:
             yield Block(lambda width: wrap(palette_of(self.app), self.about, width, "muted"))
-        yield TextArea(self.text, tab_behavior="focus", soft_wrap=True)
+        yield TextArea(self.text, tab_behavior="focus", soft_wrap=not self.code, show_line_numbers=self.code)
         with Horizontal(id="buttons"):
             yield Button("Keep", id="keep")
             yield Button("Discard", id="discard")
@@ -218,6 +223,31 @@ class Write(Dialog[str]):
     def pressed(self, event: Button.Pressed) -> None:
         """Keep it or not."""
         self.dismiss(self.query_one(TextArea).text if event.button.id == "keep" else None)
+
+    def action_keep(self) -> None:
+        """Keep it."""
+        self.dismiss(self.query_one(TextArea).text)
+
+    def key_row(self, width: int) -> Sequence[Text]:
+        if not self.warned:
+            return super().key_row(width)
+        parts = (("esc again", "warn bold"), (" throws the changes away   ", "text"), ("^s", "accent bold"))
+        return [palette_of(self.app).text(*parts, (" keeps them", "muted"))]
+
+    def action_close(self) -> None:
+        """Leave; a changed text only when asked twice."""
+        if self.warned or self.query_one(TextArea).text == self.text:
+            self.dismiss(None)
+            return
+        self.warned = True
+        self.query_one("#keys", Block).redraw()
+
+    @on(TextArea.Changed)
+    def typed(self) -> None:
+        """Writing on takes the question back."""
+        if self.warned:
+            self.warned = False
+            self.query_one("#keys", Block).redraw()
 
 
 NO_MARKS: Mapping[str, str] = MappingProxyType({})

@@ -1,13 +1,16 @@
 """What the model is paid for: functions, their weights and their code."""
 
-from collections.abc import Sequence
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
-from textual import on
-from textual.app import ComposeResult
+from textual import on, work
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 
 from grpo_tui import tryout
@@ -15,7 +18,7 @@ from grpo_tui.draft import Draft, RewardItem
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Choose, Show, Type, listing
+from .dialogs import Choose, Show, Type, Write, listing
 from .drawn import GLYPHS, Block, Choice, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from grpo_tui.tryout import Offer, Offered
 
 
+WATCH_SECONDS = 1.0
+"""How often the file is looked at for changes made elsewhere."""
+
+
 class RewardsStep(Step, inherit_bindings=False):
     """Three to five functions and their weights."""
 
@@ -32,7 +39,8 @@ class RewardsStep(Step, inherit_bindings=False):
     QUESTION = "What is the model paid for?"
     WHY = "The weighted sum of these numbers is all that the model learns from."
     HELP = (
-        "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code. "
+        "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code, e edits "
+        "the file (in $EDITOR, or here), f takes another file; what is saved elsewhere is read again by itself. "
         "Correctness should outweigh all the rest together. A weight of 0 only logs the function."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,6 +48,7 @@ class RewardsStep(Step, inherit_bindings=False):
         Binding("plus,equals_sign,right", "scale(2.0)", "double weight", key_display="+", show=False),
         Binding("minus,left", "scale(0.5)", "halve weight", key_display="-", show=False),
         Binding("w", "weight", "weight"),
+        Binding("e", "edit", "edit"),
         Binding("f", "file", "own file"),
         Binding("p", "propose", "propose anew", show=False),
         *FRAME_KEYS,
@@ -47,6 +56,8 @@ class RewardsStep(Step, inherit_bindings=False):
 
     offered: "Offered | None" = None
     problems: "tuple[Problem, ...]" = ()
+    _saved: int | None = None
+    """When the file was last written, in nanoseconds; None: not looked at yet."""
 
     def body(self) -> ComposeResult:
         yield Rows(
@@ -60,6 +71,10 @@ class RewardsStep(Step, inherit_bindings=False):
         )
         yield Block(self._detail, id="detail")
         yield Block(self._problems, id="problems")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.set_interval(WATCH_SECONDS, self._watch)
 
     def find(self, say: Say) -> object:
         say("Reading the reward functions…")
@@ -197,23 +212,80 @@ class RewardsStep(Step, inherit_bindings=False):
                 Show(f"{offer.name} · {offer.origin}", listing(self.palette, offer.code.splitlines(), numbered=True))
             )
 
+    def action_edit(self) -> None:
+        """Edit the rewards file: in the editor of the environment, or here where there is none."""
+        if not self.from_file:
+            self.notify("Nothing is written yet: enter writes rewards.py.", markup=False)
+            return
+        path = self.session.project / self.draft.rewards.file
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+        if editor:
+            try:
+                with self.app.suspend():
+                    # The editor's own words stay on the terminal; whatever it returns, the file is read again.
+                    subprocess.run([*shlex.split(editor), str(path)], check=False)
+            except (OSError, ValueError) as error:
+                self.notify(f"{editor} cannot be started: {error}.", severity="error", markup=False)
+            except SuspendNotSupported:
+                self._read_to_edit(path)
+            self.look()
+        else:
+            self._read_to_edit(path)
+
+    @work(thread=True, exclusive=True, group="edit")
+    def _read_to_edit(self, path: Path) -> None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self.app.call_from_thread(self.notify, f"{path} cannot be read: {error}.", severity="error", markup=False)
+            return
+        self.app.call_from_thread(self._edit_here, path, text)
+
+    def _edit_here(self, path: Path, text: str) -> None:
+        def edited(new: str | None) -> None:
+            if new is not None and new != text:
+                self._do(lambda: tryout.write_code(path, new))
+
+        about = "Set $EDITOR to edit it in an editor of yours. Nothing in it is run by saving it."
+        self.app.push_screen(Write(one_line(path.name, 60), text, about, code=True), edited)
+
     def action_file(self) -> None:
         """Take functions from a file of one's own."""
 
         def typed(name: str | None) -> None:
             if not name:
                 return
-            problem = tryout.take_rewards_file(self.session, Path(name).expanduser())
-            if problem is not None:
-                self.notify(str(problem), severity="error", timeout=10, markup=False)
-                return
-            self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=())), look=True)
+            self._do(lambda: tryout.take_rewards_file(self.session, Path(name).expanduser()), anew=True)
 
         about = (
             "A Python file with functions like `def correct(completions, answer, **kwargs): ...`, one number per "
             "completion. It is copied to rewards.py; nothing in it is run yet."
         )
         self.app.push_screen(Type("Own rewards", "", about, paths=self.session.project), typed)
+
+    @work(thread=True, exclusive=True, group="edit")
+    def _do(self, change: "Callable[[], Problem | None]", anew: bool = False) -> None:
+        """Change the file in a thread, then read it; `anew`: other functions, so none is taken yet."""
+        problem = change()
+        if problem is not None:
+            self.app.call_from_thread(self.notify, str(problem), severity="error", timeout=10, markup=False)
+            return
+        self.app.call_from_thread(self._changed, anew)
+
+    def _changed(self, anew: bool) -> None:
+        items = () if anew else self.draft.rewards.items
+        self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=items)), look=True)
+
+    @work(thread=True, exclusive=True, group="watch")
+    def _watch(self) -> None:
+        """Look again when the file was saved elsewhere."""
+        try:
+            saved = (self.session.project / self.draft.rewards.file).stat().st_mtime_ns
+        except OSError:
+            saved = 0
+        before, self._saved = self._saved, saved
+        if before is not None and before != saved and not self.doing:
+            self.app.call_from_thread(self.look)
 
     def action_propose(self) -> None:
         """Propose from the data again, where rewards.py is ours to replace."""
@@ -224,11 +296,7 @@ class RewardsStep(Step, inherit_bindings=False):
 
         def answered(value: str | None) -> None:
             if value == "move":
-                problem = tryout.set_rewards_aside(self.session)
-                if problem is not None:
-                    self.notify(str(problem), severity="error", markup=False)
-                    return
-                self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=())), look=True)
+                self._do(lambda: tryout.set_rewards_aside(self.session), anew=True)
 
         if self.from_file:
             self.app.push_screen(Choose("Propose from the data?", choices, "keep"), answered)

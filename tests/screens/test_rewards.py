@@ -1,0 +1,85 @@
+"""The rewards step: a file of one's own, edited here or elsewhere."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from grpo_tui.screens.app import GrpoApp
+from grpo_tui.screens.rewards import RewardsStep
+from textual.pilot import Pilot
+from textual.widgets import TextArea
+
+from grpo_tui import state
+from grpo_tui.draft import RewardItem, RewardsAnswer
+from tests.screens.conftest import own_model, ready, running, text_of, until
+
+CODE = "def pays(completions, **kwargs):\n    return [1.0 for _ in completions]\n"
+
+
+@pytest.fixture
+def app(project: Path, make_app: Callable[..., GrpoApp], monkeypatch: pytest.MonkeyPatch) -> GrpoApp:
+    """The wizard at its rewards step, with a file of the user's; no editor is set."""
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    project.mkdir()
+    (project / "rewards.py").write_text(CODE)
+    rows = "".join(f'{{"question": "{n} + 1?", "answer": "{n + 1}"}}\n' for n in range(8))
+    (project / "rows.jsonl").write_text(rows)
+    draft = own_model(project)
+    draft = replace(
+        draft,
+        task=replace(draft.task, recipe=""),
+        dataset=replace(draft.dataset, source="rows.jsonl", options={}, split=""),
+        rewards=RewardsAnswer(items=(RewardItem(name="pays"),)),
+        step="rewards",
+    )
+    assert state.save(project, draft) is None
+    return make_app()
+
+
+async def edit(pilot: Pilot[str], text: str) -> None:
+    """Open the file in the terminal and write another text into it."""
+    await pilot.press("e")
+    await until(pilot, "the text", lambda: bool(pilot.app.screen.query(TextArea)))
+    pilot.app.screen.query_one(TextArea).text = text
+    await pilot.pause()
+
+
+async def test_the_file_is_edited_in_the_terminal(app: GrpoApp, project: Path) -> None:
+    async with running(app) as pilot:
+        await edit(pilot, CODE.replace("1.0", "0.5") + "\n\ndef more(completions, **kwargs):\n    return [0.0]\n")
+        await pilot.press("ctrl+s")
+        await until(pilot, "the new function", lambda: "more" in text_of(pilot.app.screen))
+        assert "0.5" in (project / "rewards.py").read_text()
+
+
+async def test_an_edited_text_is_not_thrown_away_by_one_key(app: GrpoApp, project: Path) -> None:
+    async with running(app) as pilot:
+        await edit(pilot, "x = 1\n")
+        await pilot.press("escape")
+        assert "throws the changes away" in text_of(pilot.app.screen)
+        assert pilot.app.screen.query_one(TextArea).text == "x = 1\n"
+        await pilot.press("escape")
+        await ready(pilot)
+        assert (project / "rewards.py").read_text() == CODE
+
+
+async def test_a_file_saved_elsewhere_is_read_again(app: GrpoApp, project: Path) -> None:
+    async with running(app) as pilot:
+        step = await ready(pilot)
+        assert isinstance(step, RewardsStep)
+        await until(pilot, "the first look at the file", lambda: step._saved is not None)
+        (project / "rewards.py").write_text(CODE + "\n\ndef elsewhere(completions, **kwargs):\n    return [0.0]\n")
+        await until(pilot, "the new function", lambda: "elsewhere" in text_of(pilot.app.screen))
+
+
+async def test_what_would_stop_the_training_is_named_without_running_it(app: GrpoApp, project: Path) -> None:
+    async with running(app) as pilot:
+        await edit(pilot, "def pays(completions, solution):\n    raise SystemExit('it was run')\n")
+        await pilot.press("ctrl+s")
+        await until(pilot, "the problem", lambda: "solution" in text_of(pilot.app.screen))
+        assert await ready(pilot)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, RewardsStep)
