@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from grpo_tui.plan.batch import read, too_few_rows
@@ -144,6 +145,13 @@ def _rewards(subject: Subject) -> Iterator[Problem]:
     items = subject.plan.rewards
     if not items:
         yield Problem("rewards", "No reward is chosen: TRL has nothing to learn from.", "Choose at least one.")
+    file = Path(str(subject.plan.value("launch.rewards_file") or ""))
+    if file.is_absolute() or ".." in file.parts:
+        yield Problem(
+            "launch.rewards_file",
+            f"{file} is outside the project, and a run keeps its own copy.",
+            "Copy it into the project and name it by its path there.",
+        )
     names = [item.name for item in items]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield Problem("rewards", f"{name} stands there twice, and TRL would add both up in one column.", "Drop one.")

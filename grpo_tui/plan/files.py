@@ -1,5 +1,4 @@
-"""The files of a project that come from the plan: `config.toml` and `train.py`, and what was changed in them by hand.
-The files of a project that come from the plan: `config.toml` and `train.py`, and what was changed in them by hand."""
+"""What a project gets from the plan, `config.toml` and `train.py`, and what was changed in them by hand."""
 
 import difflib
 import hashlib
@@ -141,7 +140,8 @@ def render_config(plan: Plan) -> str:
 _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("model.name", "model.revision", "model.dtype", "model.attn_implementation"), str),
     **dict.fromkeys(("data.file", "data.format", "data.split", "data.prompt", "data.answer", "data.system"), str),
-    **dict.fromkeys(("data.extract", "data.extract_argument", "launch.notify_command"), str),
+    **dict.fromkeys(("data.extract", "data.extract_argument"), str),
+    **dict.fromkeys(("launch.notify_command", "launch.rewards_file"), str),
     **dict.fromkeys(("data.max_prompt_tokens", "launch.processes", "launch.threads"), int),
     **dict.fromkeys(("data.plain", "data.convert_plain", "model.load_in_4bit"), bool),
     **dict.fromkeys(("data.options", "data.faults"), dict),
@@ -273,11 +273,14 @@ def adopt(draft: Draft, plan: Plan, config: Mapping[str, Any]) -> Draft:
     model = {name: str(edited.pop(f"model.{name}")) for name in _MODEL_ANSWERS if f"model.{name}" in edited}
     data = {field: edited.pop(f"data.{name}") for name, field in _DATA_ANSWERS.items() if f"data.{name}" in edited}
     items = edited_rewards(plan, config)
+    rewards = draft.rewards if items is None else replace(draft.rewards, items=items)
+    if "launch.rewards_file" in edited:
+        rewards = replace(rewards, file=str(edited.pop("launch.rewards_file")))
     return replace(
         draft,
         model=replace(draft.model, **model),
         dataset=replace(draft.dataset, **data),
-        rewards=draft.rewards if items is None else replace(draft.rewards, items=items),
+        rewards=rewards,
         settings=replace(draft.settings, overrides={**draft.settings.overrides, **edited}),
     )
 
@@ -297,7 +300,7 @@ def with_config(draft: Draft, config: Mapping[str, Any]) -> Draft:
         draft,
         model=replace(draft.model, **model),
         dataset=replace(draft.dataset, **data),
-        rewards=replace(draft.rewards, items=theirs.rewards.items),
+        rewards=theirs.rewards,
     )
 
 
@@ -378,7 +381,7 @@ def write(
     written = dict(draft.files)
     for change in wanted:
         try:
-            project.mkdir(parents=True, exist_ok=True)
+            (project / change.name).parent.mkdir(parents=True, exist_ok=True)
             atomic.write(project / change.name, change.new, keep_backup=change.edited_by_user)
         except OSError as error:
             return Problem(

@@ -51,11 +51,12 @@ HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent if HERE.parent.name == "runs" else HERE  # a run keeps its own copy of these files
 CONFIG = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
 MODEL, DATA, LAUNCH = CONFIG["model"], CONFIG["data"], CONFIG.get("launch", {})
+REWARDS = LAUNCH.get("rewards_file", "rewards.py")
 
 os.chdir(PROJECT)  # paths in config.toml are relative to the project
-# Your own modules import too: the project comes last.
+# Your own modules import too: the folder of the rewards and the project come last.
 LIBRARIES = [entry for entry in sys.path if Path(entry).resolve() not in (HERE, PROJECT)]
-sys.path[:] = [*LIBRARIES, str(PROJECT)]
+sys.path[:] = [*LIBRARIES, *dict.fromkeys((str((PROJECT / REWARDS).parent), str(PROJECT)))]
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if not sys.stderr.isatty():
@@ -91,8 +92,8 @@ def read_data():
 
 
 def load_rewards():
-    """The reward functions that config.toml names, in its order, from $rewards_file beside this file."""
-    path = HERE / $rewards_file_literal
+    """The reward functions that config.toml names, in its order, from the copy beside this file."""
+    path = HERE / REWARDS
     stem = path.stem
     taken = stem in sys.modules or stem in sys.stdlib_module_names or PathFinder.find_spec(stem, LIBRARIES)
     spec = importlib.util.spec_from_file_location(f"{stem}_file" if taken else stem, path)  # a library keeps its name
@@ -216,8 +217,9 @@ def main():
             return
     if state.is_main_process:
         run.mkdir(parents=True, exist_ok=True)
-        for name in ("config.toml", $rewards_file_literal, "train.py"):
+        for name in ("config.toml", REWARDS, "train.py"):
             if not (run / name).exists():
+                (run / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(HERE / name, run / name)
     state.wait_for_everyone()
 
@@ -267,11 +269,9 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
         init.append('"attn_implementation": MODEL["attn_implementation"]')
     if four_bit:
         init.append('"quantization_config": four_bit')
-    rewards_file = draft.rewards.file
     text = _SCRIPT.substitute(
         model=_docstring(str(plan.value("model.name"))),
-        rewards_file=_docstring(rewards_file),
-        rewards_file_literal=_literal(rewards_file),
+        rewards_file=_docstring(draft.rewards.file),
         dataset_names=", ".join(["Dataset", *(name for name in ("load_dataset", "load_from_disk") if name in load)]),
         written_for=_dictionary({key: value for key, value in plan.section("data").items() if key not in _READ_LIVE}),
         prepare=prepare.strip("\n"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from grpo_tui.draft import Draft
+from grpo_tui.draft import Draft, RewardsAnswer
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import Batch
 from grpo_tui.plan.dialect import Schema, bad_choice, spelled, spelling, unknown_key
@@ -326,6 +326,11 @@ def _gpus(s: Situation) -> Choice | None:
     return Choice(ids, "You chose them.", USER) if ids else None
 
 
+def _rewards_file(s: Situation) -> Choice | None:
+    file = s.draft.rewards.file
+    return None if file == RewardsAnswer().file else Choice(file, "You named it.", USER)
+
+
 def _threads(s: Situation) -> Choice | None:
     if not s.cpu:
         return None
@@ -458,6 +463,7 @@ RULES: tuple[Rule, ...] = (
         lambda s: Choice(s.world, "One per chosen GPU." if s.cards else "One on the CPU.", RULE),
     ),
     Rule("launch.gpus", "GPUs by UUID, in the order training numbers them.", _gpus),
+    Rule("launch.rewards_file", "File of the reward functions.", _rewards_file),
     Rule("launch.threads", "Threads of the CPU that torch uses.", _threads),
     Rule(
         "launch.notify_command",

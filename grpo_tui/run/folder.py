@@ -3,10 +3,14 @@
 import json
 import re
 import shutil
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from grpo_tui.draft import RewardsAnswer
 from grpo_tui.problem import Problem
 from grpo_tui.progress.events import EVENTS_FILE
 from grpo_tui.run.life import Life, life
@@ -14,8 +18,8 @@ from grpo_tui.run.record import RECORD_FILE, read
 
 RUNS_FOLDER = "runs"
 LOG_FILE = "train.log"
-FILES = ("config.toml", "rewards.py", "train.py")
-"""What every run needs; copied into its folder, so that what runs is what was approved."""
+FILES = ("config.toml", RewardsAnswer().file, "train.py")
+"""What a run needs where config.toml names no other file of rewards; see `files`."""
 
 OPTIONAL_FILES = ("accelerate.yaml",)
 
@@ -49,9 +53,33 @@ def new_name(now: datetime) -> str:
     return now.strftime("%Y%m%d-%H%M%S")
 
 
+def rewards_file(config: Mapping[str, Any]) -> str:
+    """The file of the reward functions that a `config.toml` names, relative to the project."""
+    launch = config.get("launch")
+    name = launch.get("rewards_file") if isinstance(launch, Mapping) else None
+    return name if isinstance(name, str) and name else RewardsAnswer().file
+
+
+def files(source: Path) -> tuple[str, ...]:
+    """What every run needs, by the `config.toml` in `source`, a project or a run folder.
+
+    Copied into the run's folder under the same names, so that what runs is what was approved.
+    """
+    try:
+        config = tomllib.loads((source / FILES[0]).read_text("utf-8"))
+    except (OSError, ValueError):
+        config = {}
+    return (FILES[0], rewards_file(config), FILES[2])
+
+
 def create(project: Path, name: str | None = None, *, now: datetime | None = None) -> Path | Problem:
     """A new run folder in `project` with frozen copies of its files. A taken name gets `-2`, `-3`, ..."""
-    missing = [file for file in FILES if not (project / file).is_file()]
+    needed = files(project)
+    foreign = [file for file in needed if not _stays_inside(file)]
+    if foreign:
+        what = f"The rewards file {foreign[0]} is outside the project, and a run keeps its own copy."
+        return Problem("config.toml", what, "Copy it into the project and name it by its path there.")
+    missing = [file for file in needed if not (project / file).is_file()]
     if missing:
         what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing."
         return Problem(str(project), what, "Write them with the wizard's review step or `grpo-tui init`.")
@@ -62,10 +90,11 @@ def create(project: Path, name: str | None = None, *, now: datetime | None = Non
     try:
         runs_folder.mkdir(exist_ok=True)
         run = _make(runs_folder, stem)
-        for file in (*FILES, *(file for file in OPTIONAL_FILES if (project / file).is_file())):
+        for file in (*needed, *(file for file in OPTIONAL_FILES if (project / file).is_file())):
+            (run / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(project / file, run / file)
         for part in ("control", "ranks"):
-            (run / part).mkdir()
+            (run / part).mkdir(exist_ok=True)
     except OSError as error:
         what = f"The run folder cannot be made: {error.strerror or error}."
         return Problem(str(error.filename or runs_folder), what, "Free some room or choose another project folder.")
@@ -108,6 +137,11 @@ def newest(place: Path) -> Path | None:
         return place
     started = {path: _began(path) for path in _folders(place)}
     return max(started, key=lambda path: (started[path], path.name), default=None)
+
+
+def _stays_inside(file: str) -> bool:
+    path = Path(file)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def _folders(project: Path) -> list[Path]:

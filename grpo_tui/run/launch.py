@@ -145,7 +145,7 @@ def approval_hash(source: Path) -> str:
     A file that is missing counts as such, so the hash is of exactly what is there.
     """
     total = hashlib.sha256()
-    for name in (*folder.FILES, *folder.OPTIONAL_FILES):
+    for name in (*folder.files(source), *folder.OPTIONAL_FILES):
         path = source / name
         content = path.read_bytes() if path.is_file() else b""
         total.update(f"{name}:{len(content) if path.is_file() else 'none'}:".encode() + content)
@@ -168,16 +168,19 @@ def read_config(run: Path) -> dict[str, Any] | Problem:
 
 
 def collisions(project: Path, config: Mapping[str, Any]) -> list[Problem]:
-    """Names in the project folder that also name a module which training imports.
+    """Names in the project folder, or beside its rewards, that also name a module which training imports.
 
-    The project folder stands last on the path of the training, so it hides nothing; but a helper of such a name is not
+    These folders stand last on the path of the training, so they hide nothing; but a helper of such a name is not
     found, and a folder of a package that is not installed imports as an empty one (`module has no attribute ...`).
     """
+    rewards = folder.rewards_file(config)
+    loaded_by_path = {project / name for name in (*folder.FILES, rewards)}
+    places = [place for place in dict.fromkeys((project, (project / rewards).parent)) if place.is_dir()]
     wanted = {str(name) for name in _listed(config.get("grpo", {}).get("report_to"))}
     found = []
-    for path in sorted(project.iterdir()) if project.is_dir() else []:
+    for path in sorted(path for place in places for path in place.iterdir()):
         name = path.stem if path.suffix == ".py" else path.name if path.is_dir() else ""
-        if not name.isidentifier() or path.name in folder.FILES:
+        if not name.isidentifier() or path in loaded_by_path:
             continue
         library = name in _IMPORTED or name in _IMPORTED_WHEN_ASKED
         if name in wanted and not _installed(name):
@@ -185,7 +188,7 @@ def collisions(project: Path, config: Mapping[str, Any]) -> list[Problem]:
             found.append(Problem(str(path), what, f"Install it (pip install {name}) or take it out of report_to."))
         elif name in sys.stdlib_module_names or (library and _installed(name)):
             what = f"It has the name of a module that training imports, so `import {name}` never gives this one."
-            found.append(Problem(str(path), what, "Rename it if rewards.py needs it."))
+            found.append(Problem(str(path), what, f"Rename it if {rewards} needs it."))
     return found
 
 

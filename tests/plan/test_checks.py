@@ -92,6 +92,13 @@ def test_rewards_are_counted_and_their_names_must_differ(plan: Plan) -> None:
     assert ["twice" in words[0], "No reward" in words[1], "Every weight is 0" in words[2]] == [True] * 3
 
 
+@pytest.mark.parametrize("file", ["../rewards.py", "/home/me/rewards.py"])
+def test_rewards_outside_the_project_cannot_be_kept_with_a_run(plan: Plan, file: str) -> None:
+    (problem,) = check(with_values(plan, launch__rewards_file=file), installed=EVERYTHING)
+    assert "outside the project" in problem.what
+    assert check(with_values(plan, launch__rewards_file="my/rewards.py"), installed=EVERYTHING) == []
+
+
 def test_too_few_rows_for_one_generation_are_the_trap_of_a_run_with_no_steps(plan: Plan) -> None:
     needed = plan.batch.prompts_per_generation
     assert check(plan, rows=needed, installed=EVERYTHING) == []

@@ -112,6 +112,22 @@ def test_what_was_changed_by_hand_comes_back_as_answers(plan: Plan) -> None:
     assert adopted.rewards.items == (RewardItem(name="correct"), RewardItem(name="brevity", weight=0.5))
 
 
+def test_the_configuration_says_where_the_rewards_are(schema: Schema) -> None:
+    known = facts("Qwen2.5-7B", schema, 80)
+    assert planned(draft(), known).value("launch.rewards_file") is None
+    fancy = replace(draft(), rewards=replace(draft().rewards, file="my/fancy.py"))
+    text = files.render_config(planned(fancy, known))
+    config = tomllib.loads(text)
+    assert config["launch"]["rewards_file"] == "my/fancy.py"
+    assert files.with_config(draft(), config).rewards == fancy.rewards
+    assert files.adopt(draft(), planned(draft(), known), config).rewards == fancy.rewards
+    edited = tomllib.loads(text.replace("my/fancy.py", "my/other.py"))
+    assert files.adopt(fancy, planned(fancy, known), edited).rewards.file == "my/other.py"
+    assert files.adopt(fancy, planned(fancy, known), edited).settings.overrides == {}
+    wrong = files.read_config("[launch]\nrewards_file = 3")
+    assert isinstance(wrong, Problem)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -153,6 +169,12 @@ def test_files_are_written_with_their_hash_and_again_without_asking(tmp_path: Pa
     twice = write(project, once, {"train.py": "two\n"})
     assert (project / "train.py").read_text() == "two\n"
     assert files.changes(project, twice, {"train.py": "two\n"}) == []
+
+
+def test_a_file_in_a_folder_is_written_with_its_folder(tmp_path: Path) -> None:
+    written = write(tmp_path, Draft(), {"my/rewards.py": "one\n"})
+    assert written.files == {"my/rewards.py": files.sha256("one\n")}
+    assert (tmp_path / "my" / "rewards.py").read_text() == "one\n"
 
 
 def test_a_file_that_is_not_ours_any_more_is_only_replaced_with_a_yes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from grpo_tui.draft import Draft, RewardItem, RewardsAnswer
 from grpo_tui.plan import files
 from grpo_tui.plan.dialect import Schema
+from grpo_tui.run.folder import create
 from tests.plan.plans import LOAD, PREPARE, draft, facts, planned, tiny_plan
 from tests.plan.tiny import write_tiny_model
 
@@ -44,6 +45,7 @@ def write_project(folder: Path, schema: Schema, answers: Draft, rewards: str = R
         {"question": f"What is {n} + 1?", "answer": str(n + 1), "level": n if n % 2 else "hard"} for n in range(12)
     ]
     (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / answers.rewards.file).parent.mkdir(exist_ok=True)
     (folder / answers.rewards.file).write_text(rewards)
     plan, answers = tiny_plan(model, schema, answers, rows=12)
     rendered = {"config.toml": files.render_config(plan), "train.py": files.render_train(plan, answers, PREPARE, LOAD)}
@@ -120,7 +122,8 @@ def test_without_grpo_tui_it_is_plain_trl_and_a_finished_run_is_not_trained_furt
     tmp_path: Path, schema: Schema
 ) -> None:
     project = write_project(tmp_path / "project", schema, draft(**SHORT))
-    (project / "trl.py").write_text("raise RuntimeError('a file of the project hides a library')\n")
+    for name in ("trl.py", "json.py"):
+        (project / name).write_text("raise RuntimeError('a file of the project hides a library')\n")
     done = run(["-c", PLAIN], project, environment(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     (folder,) = (project / "runs").iterdir()
@@ -160,17 +163,20 @@ half, whole = Constant(0.5), Constant(len(dumps(1)))
 '''
 
 
-def test_every_reward_is_logged_under_its_own_name_whatever_kind_of_callable_it_is(
+def test_rewards_in_a_folder_are_frozen_and_each_is_logged_under_its_own_name_whatever_kind_of_callable_it_is(
     tmp_path: Path, schema: Schema
 ) -> None:
     names = ("tenth", "hundredth", "short", "half", "whole", "tenth")
-    rewards = RewardsAnswer(file="json.py", items=tuple(RewardItem(name=name) for name in names))
+    rewards = RewardsAnswer(file="my/json.py", items=tuple(RewardItem(name=name) for name in names))
     answers = replace(draft(**{**SHORT, "grpo__max_steps": 1}), rewards=rewards)
     project = write_project(tmp_path / "project", schema, answers, UNNAMED)
-    (project / "helpers.py").write_text("def size(completion):\n    return len(completion[-1]['content'])\n")
-    done = run(["train.py"], project, environment(tmp_path))
+    (project / "my" / "helpers.py").write_text("from sizes import size\n")
+    (project / "sizes.py").write_text("def size(completion):\n    return len(completion[-1]['content'])\n")
+    folder = create(project, "first")
+    assert isinstance(folder, Path), folder
+    (project / "my" / "json.py").write_text("raise RuntimeError('not the frozen copy')\n")
+    done = run([str(folder / "train.py")], project, environment(tmp_path, GRPO_TUI_RUN=str(folder)))
     assert done.returncode == 0, done.stderr[-3000:]
-    (folder,) = (project / "runs").iterdir()
     row = json.loads((folder / "checkpoint-1" / "trainer_state.json").read_text())["log_history"][0]
     means = {key.split("/")[1]: value for key, value in row.items() if key.startswith("rewards/") and "mean" in key}
     assert means.keys() == {"tenth", "hundredth", "short", "half", "whole", "tenth_2"}

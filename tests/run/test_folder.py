@@ -53,6 +53,33 @@ def test_files_that_are_missing_are_named(project):
     assert not (project / "runs").exists()
 
 
+def test_a_run_keeps_the_rewards_under_the_name_that_the_configuration_gives_them(project):
+    (project / "config.toml").write_text('[launch]\nrewards_file = "my/fancy_rewards.py"\n')
+    missing = folder.create(project)
+    assert isinstance(missing, Problem)
+    assert "my/fancy_rewards.py is missing" in missing.what
+    (project / "my").mkdir()
+    (project / "my" / "fancy_rewards.py").write_text("# fancy\n")
+    run = folder.create(project)
+    assert (run / "my" / "fancy_rewards.py").read_text() == "# fancy\n"
+    assert not (run / "rewards.py").exists()
+    assert folder.files(run) == folder.files(project) == ("config.toml", "my/fancy_rewards.py", "train.py")
+
+
+@pytest.mark.parametrize("name", ["../rewards.py", "/etc/rewards.py"])
+def test_rewards_outside_the_project_are_not_copied_from_there(project, name):
+    (project / "config.toml").write_text(f'[launch]\nrewards_file = "{name}"\n')
+    problem = folder.create(project)
+    assert isinstance(problem, Problem)
+    assert "outside the project" in problem.what
+
+
+@pytest.mark.parametrize("text", ["[launch", "launch = 3", "[launch]\nrewards_file = 3", ""])
+def test_where_the_configuration_names_no_rewards_file_it_is_rewards_py(project, text):
+    (project / "config.toml").write_text(text)
+    assert folder.files(project) == folder.FILES
+
+
 @pytest.mark.parametrize("name", ["../out", "a/b", ".hidden", "..", "/abs"])
 def test_a_name_leads_nowhere_else(project, name):
     assert isinstance(folder.create(project, name), Problem)

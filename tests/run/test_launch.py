@@ -121,6 +121,22 @@ def test_the_hash_tells_names_and_contents_apart(tmp_path):
     assert len({first, second, launch.approval_hash(tmp_path)}) == 3
 
 
+def test_a_yes_covers_the_rewards_whatever_their_file_is_called(project):
+    (project / "my").mkdir()
+    (project / "my" / "fancy.py").write_text("")
+    with (project / "config.toml").open("a") as config:
+        config.write('rewards_file = "my/fancy.py"\n')
+    given = yes(project)
+    (project / "rewards.py").write_text("# not the one that runs\n")
+    assert launch.approval_hash(project) == given.sha256
+    (project / "my" / "fancy.py").write_text("def correct(**kwargs): return [1.0]\n")
+    refused = launch.prepare(project, approved=given)
+    assert isinstance(refused, Problem)
+    job = launch.prepare(project, approved=yes(project))
+    assert not isinstance(job, Problem), job
+    assert (job.run / "my" / "fancy.py").read_text().startswith("def correct")
+
+
 def test_started_means_that_the_training_is_really_there(project):
     started = launch.start(project, approved=yes(project), name="first")
     assert not isinstance(started, Problem), started
@@ -170,6 +186,15 @@ def test_names_that_hide_or_are_hidden_by_a_library_are_told(project, made, repo
     (project / "helpers.py").write_text("")
     [found] = launch.collisions(project, {"grpo": {"report_to": report_to}})
     assert (found.where, what in found.what) == (str(path), True)
+
+
+def test_helpers_beside_the_rewards_are_looked_at_too_and_the_rewards_may_have_any_name(project):
+    (project / "my").mkdir()
+    for name in ("trl.py", "tty.py"):
+        (project / "my" / name).write_text("")
+    [found] = launch.collisions(project, {"launch": {"rewards_file": "my/trl.py"}})
+    assert found.where == str(project / "my" / "tty.py")
+    assert "my/trl.py" in found.remedy
 
 
 def test_what_is_installed_is_found_without_importing_it():
