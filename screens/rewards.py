@@ -39,8 +39,8 @@ class RewardsStep(Step, inherit_bindings=False):
     QUESTION = "What is the model paid for?"
     WHY = "The weighted sum of these numbers is all that the model learns from."
     HELP = (
-        "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code, e edits "
-        "the file (in $EDITOR, or here), f takes another file; what is saved elsewhere is read again by itself. "
+        "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code, "
+        "e edits the file (in $EDITOR, or here), f takes another one; what is saved elsewhere is read again by itself. "
         "Correctness should outweigh all the rest together. A weight of 0 only logs the function."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
