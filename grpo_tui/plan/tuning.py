@@ -43,6 +43,13 @@ _PER_DEVICE = (32, 16, 8, 4, 2, 1)
 _MEMORY_SHARE = 0.6
 """With `memory` preferred, the batch is the largest that stays under this share of the card."""
 
+_UNIFIED_SHARE, _UNIFIED_BYTES = 0.1, 2 * GIB
+"""What is left free of memory that GPU and CPU share: this share of all of it, and this much at the least.
+
+The training's own process (0.6 GiB), the system and every other program take theirs from it, and where it runs out the
+kernel ends a process instead of CUDA raising an error. Rule of thumb.
+"""
+
 DEFAULT_PROMPT_TOKENS = 512
 """Taken as the longest prompt where lengths were not measured."""
 
@@ -56,6 +63,18 @@ class Card:
     total_bytes: int | None = None
     free_bytes: int | None = None
     capability: tuple[int, int] | None = None
+    unified: bool = False
+    """It shares the machine's memory; total and free are those of the machine."""
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What the plan leaves to others, beside its own margin."""
+        return max(int(_UNIFIED_SHARE * (self.total_bytes or 0)), _UNIFIED_BYTES) if self.unified else 0
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What the plan may fill; None: not known."""
+        return max(1, self.free_bytes - self.reserve_bytes) if self.free_bytes else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -734,9 +753,11 @@ def _too_large(base: Situation, methods: list[tuple[str, str]]) -> Problem:
     least = min(tried, key=lambda core: core.memory.peak_bytes)
     needed, there = least.memory.needed(base.available) / GIB, base.available / GIB
     device = "main memory" if base.cpu else f"{base.cards[0].name or 'the GPU'}"
+    reserve = 0 if base.cpu else base.cards[0].reserve_bytes
+    left = f" beyond the {reserve / GIB:.1f} GiB that are left to the system" if reserve else ""
     what = (
         f"The smallest that was tried ({least.method}, batch {least.batch.per_device}, {base.completion} tokens) needs"
-        f" {needed:.1f} GiB and {device} has {there:.1f} GiB free."
+        f" {needed:.1f} GiB and {device} has {there:.1f} GiB free{left}."
     )
     free = {key: choice for key, choice in base.given.items() if key not in _FREED}
     relaxed = replace(base, given=free)
@@ -806,7 +827,7 @@ def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
         if isinstance(found, list):
             return found
         return [Problem("grpo.num_generations", "No batch holds whole groups of completions.", "Choose 8 of them.")]
-    free = [card.free_bytes for card in cards if card.free_bytes] if cards else [facts.ram_bytes]
+    free = [card.budget_bytes for card in cards if card.budget_bytes] if cards else [facts.ram_bytes]
     base = Situation(
         draft=draft,
         facts=facts,
@@ -919,6 +940,13 @@ def _notes(situation: Situation, batch: Batch) -> Iterator[str]:
         yield "How much memory is free is not known, so nothing says whether this fits."
     if situation.cards and situation.capability is None:
         yield "The GPU's compute capability is not known: Ampere or newer (bfloat16) is assumed."
+    shared = next((card for card in situation.cards if card.unified), None)
+    if shared is not None and shared.free_bytes:
+        yield (
+            f"GPU and CPU share their memory: of {shared.free_bytes / GIB:.1f} GiB free,"
+            f" {shared.reserve_bytes / GIB:.1f} GiB are left to the system and to other programs, which can still take"
+            " more."
+        )
     if situation.draft.hardware.manual_bytes:
         yield "Planned for a GPU typed by hand, not for this machine."
     if not facts.model.chat_template:

@@ -241,6 +241,29 @@ def test_a_card_typed_by_hand_is_planned_for_and_named_as_such(schema: Schema) -
     assert "8.0" in problem.remedy
 
 
+def test_memory_that_gpu_and_cpu_share_is_planned_with_a_larger_reserve(schema: Schema) -> None:
+    own = facts("Qwen2.5-7B", schema, 113, capability=(12, 1))
+    spark = replace(own.cards[0], name="NVIDIA GB10", total_bytes=int(121.7 * GIB), unified=True)
+    plan = planned(draft(), replace(own, cards=(spark,)))
+    assert plan.memory is not None
+    assert plan.available_bytes == spark.free_bytes - int(0.1 * spark.total_bytes)  # type: ignore[operator]
+    assert plan.memory.fits(plan.available_bytes)
+    (note,) = [note for note in plan.notes if "share" in note]
+    assert "of 113.0 GiB free, 12.2 GiB are left to the system" in note
+    assert planned(draft(), own).available_bytes == own.cards[0].free_bytes
+
+
+def test_a_small_board_with_shared_memory_keeps_two_gibibytes_free(schema: Schema) -> None:
+    known = facts("Qwen2.5-0.5B", schema, 5)
+    board = replace(known.cards[0], name="Orin Nano", total_bytes=int(7.4 * GIB), unified=True)
+    assert planned(draft(), replace(known, cards=(board,))).available_bytes == 3 * GIB
+    assert planned(draft(), known).available_bytes == 5 * GIB
+    (problem,) = problems(tune(draft(), replace(known, cards=(replace(board, free_bytes=GIB),))))
+    assert "0.0 GiB free beyond the 2.0 GiB that are left to the system" in problem.what
+    unknown = replace(board, free_bytes=None, total_bytes=None)
+    assert planned(draft(), replace(known, cards=(unknown,))).available_bytes == 0
+
+
 def test_few_rows_make_a_smaller_batch_rather_than_a_run_of_no_steps(schema: Schema) -> None:
     plan = planned(draft(), facts("Qwen2.5-7B", schema, 80, rows=3))
     assert plan.batch.prompts_per_generation <= 3
