@@ -136,6 +136,8 @@ class Old:
     """Its name today; empty: there is none."""
 
     reason: str
+    same: bool = True
+    """Its value means the same under the new name."""
 
 
 OLD_KEYS: Mapping[str, Old] = {
@@ -144,13 +146,15 @@ OLD_KEYS: Mapping[str, Old] = {
     "evaluation_strategy": Old("eval_strategy", "It was renamed (transformers 4.46)."),
     "no_cuda": Old("use_cpu", "It was renamed (transformers 5)."),
     "gradient_checkpointing": Old("activation_checkpointing", "It was renamed (transformers 5.24)."),
-    "vllm_device": Old("vllm_mode", "vLLM shares the training GPU (colocate) or is a server (TRL 0.18)."),
+    "vllm_device": Old("vllm_mode", "vLLM shares the training GPU (colocate) or is a server (TRL 0.18).", same=False),
     "vllm_guided_decoding_regex": Old("vllm_structured_outputs_regex", "It was renamed (TRL 0.27)."),
     "vllm_max_model_len": Old("vllm_max_model_length", "It was renamed (TRL 0.26)."),
     "wandb_log_unique_prompts": Old("log_unique_prompts", "It was renamed (TRL 0.26)."),
     "use_transformers_paged": Old("use_transformers_continuous_batching", "It was renamed (TRL 1.7)."),
     "vllm_importance_sampling_cap": Old("vllm_importance_sampling_clip_max", "It was renamed (TRL 1.6)."),
-    "group_by_length": Old("train_sampling_strategy", "It was renamed (transformers 5), and GRPO samples by itself."),
+    "group_by_length": Old(
+        "train_sampling_strategy", "It was renamed (transformers 5), and GRPO samples by itself.", same=False
+    ),
     "torch_dtype": Old("", "The number type of the weights is dtype in [model]."),
     "reward_weights": Old("", "The weights stand beside the names, in [[rewards]]."),
     "output_dir": Old("", "A run's folder is made anew for each run."),
@@ -192,6 +196,20 @@ def spelled(key: str, value: Any, schema: Schema) -> tuple[str, Any]:
     if key == "warmup_steps" and share and schema.major("transformers") < 5 and "warmup_ratio" in schema.fields:
         return "warmup_ratio", value
     return spelling(key, schema), value
+
+
+def renamed(key: str, value: Any, schema: Schema) -> tuple[str, Any]:
+    """A field and its value under the name that the installed version has for it, of whatever version the key is.
+
+    A key that has no name of the same meaning there comes back as it is.
+    """
+    key, value = spelled(key, value, schema)
+    if key in schema.fields:
+        return key, value
+    old = OLD_KEYS.get(key)
+    newer = [old.new] if old is not None and old.same else []
+    older = [name for name, entry in OLD_KEYS.items() if entry.new == key and entry.same]
+    return next((name for name in (*newer, *older) if name in schema.fields), key), value
 
 
 def unknown_key(key: str, schema: Schema) -> Problem | None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_tui.draft import Draft, RewardsAnswer
+from grpo_tui.inert import one_line
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import Batch
-from grpo_tui.plan.dialect import Schema, bad_choice, spelled, spelling, unknown_key
+from grpo_tui.plan.dialect import OLD_KEYS, Schema, bad_choice, renamed, spelled, spelling, unknown_key
 from grpo_tui.plan.memory import GIB, METHODS, Memory, predict
 from grpo_tui.plan.model import ModelFacts
 from grpo_tui.plan.plan import SECTIONS, Plan, Setting
@@ -495,13 +496,27 @@ RULES: tuple[Rule, ...] = (
 # ---------------------------------------------------------------------------------------------------------- core
 
 
-def _given(draft: Draft, facts: Facts) -> tuple[dict[str, Choice], list[Problem]]:
-    """What recipe and user set, by dotted key; the user goes before the recipe."""
+def _advised(facts: Facts) -> tuple[dict[str, Choice], list[str]]:
+    """What the recipe sets, by dotted key, and what is to be said of it: it was written for some other version."""
     given: dict[str, Choice] = {}
+    notes = []
+    for asked, advice in facts.recipe.items():
+        key, value = renamed(asked, advice.value, facts.schema)
+        wrong = unknown_key(key, facts.schema)
+        if wrong is not None:
+            notes.append(f"The recipe's {one_line(asked, 60)} is left out. {wrong.what}")
+        elif key == asked or key not in facts.recipe:
+            given[f"grpo.{key}"] = Choice(value, advice.why, RECIPE)
+            if key != asked:
+                reason = OLD_KEYS[asked].reason if asked in OLD_KEYS else "The installed version calls it so."
+                notes.append(f"The recipe's {asked} is written as {key}. {reason}")
+    return given, notes
+
+
+def _given(draft: Draft, facts: Facts) -> tuple[dict[str, Choice], list[str], list[Problem]]:
+    """What recipe and user set, by dotted key; the user goes before the recipe. Then what is to be said of it."""
+    given, notes = _advised(facts)
     problems: list[Problem] = []
-    for key, advice in facts.recipe.items():
-        if unknown_key(key, facts.schema) is None:
-            given[f"grpo.{spelling(key, facts.schema)}"] = Choice(advice.value, advice.why, RECIPE)
     known_keys = {rule.key for rule in RULES}
     for dotted, value in draft.settings.overrides.items():
         section, _, key = dotted.partition(".")
@@ -522,7 +537,7 @@ def _given(draft: Draft, facts: Facts) -> tuple[dict[str, Choice], list[Problem]
         # The length is said once: the user's way of saying it ends the recipe's.
         if one in given and other in given and given[one].source == USER and given[other].source == RECIPE:
             del given[other]
-    return given, problems
+    return given, notes, problems
 
 
 def cards_of(draft: Draft, facts: Facts) -> tuple[Card, ...] | Problem:
@@ -801,7 +816,7 @@ _FREED = (
 
 def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
     """A complete plan from the answers and the facts, or everything that stands in its way."""
-    given, problems = _given(draft, facts)
+    given, notes, problems = _given(draft, facts)
     cards = cards_of(draft, facts)
     if not isinstance(cards, Problem):
         cards = _with_processes(cards, given)
@@ -848,10 +863,10 @@ def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
     situation = _pick(base, methods)
     if situation is None:
         return [_too_large(base, methods)]
-    return _complete(situation)
+    return _complete(situation, notes)
 
 
-def _complete(situation: Situation) -> Plan | list[Problem]:
+def _complete(situation: Situation, notes: Iterable[str]) -> Plan | list[Problem]:
     facts, draft = situation.facts, situation.draft
     settings = _settings(situation)
     grpo = {s.key.removeprefix("grpo."): s.value for s in settings if s.key.startswith("grpo.")}
@@ -880,7 +895,7 @@ def _complete(situation: Situation) -> Plan | list[Problem]:
         available_bytes=situation.available,
         total_steps=situation.steps,
         capability=situation.capability,
-        notes=tuple(_notes(situation, found)),
+        notes=(*_notes(situation, found), *notes),
         versions=facts.schema.versions,
     )
 

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from grpo_tui.plan.dialect import OLD_KEYS, Field, Schema, bad_choice, cache_file, load_schema, spelled, unknown_key
+from grpo_tui.plan.dialect import (
+    OLD_KEYS,
+    Field,
+    Schema,
+    bad_choice,
+    cache_file,
+    load_schema,
+    renamed,
+    spelled,
+    unknown_key,
+)
 from grpo_tui.problem import Problem
 
 
@@ -125,3 +135,18 @@ def test_a_value_outside_a_closed_list_gets_the_nearest_one(schema: Schema) -> N
     assert bad_choice("lr_scheduler_type", "cosine", schema) is None
     assert bad_choice("lr_scheduler_type", "cosinus", schema) is not None
     assert bad_choice("learning_rate", 1.0, schema) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "known", "name"),
+    [
+        ("evaluation_strategy", "eval_strategy", "eval_strategy"),
+        ("eval_strategy", "evaluation_strategy", "evaluation_strategy"),  # an older library under a new recipe
+        ("vllm_importance_sampling_cap", "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_max"),
+        ("vllm_device", "vllm_mode", "vllm_device"),  # its value means something else there
+        ("xyzzy", "beta", "xyzzy"),
+    ],
+)
+def test_a_key_of_any_version_is_translated_where_it_means_the_same(key: str, known: str, name: str) -> None:
+    one = Schema(fields={known: Field(name=known)})
+    assert renamed(key, 1, one) == (name, 1)

@@ -155,6 +155,37 @@ def test_the_user_goes_before_the_recipe_and_the_recipe_before_the_rules(schema:
     assert epochs.total_steps > 240
 
 
+def test_what_a_recipe_says_in_another_versions_words_is_translated_or_said_to_be_left_out(schema: Schema) -> None:
+    recipe = {
+        "gradient_checkpointing": Advice(value=False, why="It is small."),
+        "wandb_log_unique_prompts": Advice(value=True, why="To read them."),
+        "max_prompt_length": Advice(value=256, why="They are short."),
+        "vllm_device": Advice(value="cuda:1", why="The other card."),
+        "output_dir": Advice(value="out", why="There."),
+        "tempature\x1b[31m": Advice(value=0.9, why="A slip."),
+    }
+    plan = planned(draft(), facts("Qwen2.5-7B", schema, 80, recipe=recipe))
+    sources = {setting.key: (setting.value, setting.source) for setting in plan.settings}
+    assert sources["grpo.activation_checkpointing"] == (False, "recipe")
+    assert sources["grpo.log_unique_prompts"] == (True, "recipe")
+    said = [note for note in plan.notes if note.startswith("The recipe's")]
+    assert len(said) == len(recipe)
+    assert any("wandb_log_unique_prompts is written as log_unique_prompts." in note for note in said)
+    left_out = [note for note in said if "is left out" in note]
+    assert [note.split()[2] for note in left_out[:3]] == ["max_prompt_length", "vllm_device", "output_dir"]
+    assert "leaves long ones out" in left_out[0]
+    assert all("\x1b" not in note for note in plan.notes)
+
+
+def test_a_recipe_that_says_a_thing_in_old_and_new_words_means_the_new(schema: Schema) -> None:
+    recipe = {
+        "log_unique_prompts": Advice(value=False, why="New."),
+        "wandb_log_unique_prompts": Advice(value=True, why="Old."),
+    }
+    plan = planned(draft(), facts("Qwen2.5-7B", schema, 80, recipe=recipe))
+    assert plan.value("grpo.log_unique_prompts") is False
+
+
 def test_a_value_that_is_set_is_planned_around(schema: Schema) -> None:
     plan = planned(draft(grpo__num_generations=6), facts("Qwen2.5-7B", schema, 80, gpus=4))
     assert plan.batch.generations == 6
