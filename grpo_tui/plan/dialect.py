@@ -21,6 +21,16 @@ from grpo_tui.problem import Problem
 LIBRARIES = ("trl", "transformers", "accelerate", "peft", "datasets", "torch")
 """The libraries whose versions decide what a configuration may say."""
 
+LIBRARY_DEFAULT = "library default"
+"""Stands among the answers for the value of a key of [grpo] or [lora] that the user left to the library.
+
+That is what a key deleted from config.toml means. Kept as these words, and not as the default of the day, it follows
+the library when its default changes; and unlike None, TOML can hold it.
+"""
+
+LIBRARY_SECTIONS = ("lora", "grpo")
+"""The tables of config.toml whose keys are a library's, so that each has a default there."""
+
 _CACHE_FORMAT = 2
 
 
@@ -58,6 +68,10 @@ class Schema:
     """Parameters of `trl.GRPOTrainer`."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    def field(self, section: str, key: str) -> Field | None:
+        """The field of a table of LIBRARY_SECTIONS, under whatever spelling; None: the library has none."""
+        return self.lora.get(key) if section == "lora" else self.fields.get(spelling(key, self))
 
     def major(self, library: str) -> int:
         """First number of a library's version; 0 where it is not known."""

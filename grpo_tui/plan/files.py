@@ -14,6 +14,7 @@ from grpo_tui import atomic
 from grpo_tui.draft import Draft, RewardItem
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import Batch
+from grpo_tui.plan.dialect import LIBRARY_DEFAULT, LIBRARY_SECTIONS
 from grpo_tui.plan.plan import SECTIONS, Plan, Setting
 from grpo_tui.plan.script import render_train
 from grpo_tui.problem import Problem
@@ -223,10 +224,20 @@ def plan_of(config: Mapping[str, Any], *, rows: int | None = None) -> Plan | lis
 def edited_settings(plan: Plan, config: Mapping[str, Any]) -> dict[str, Any]:
     """Values that `config`, as read from the disk, holds otherwise than `plan` wrote them, by dotted key.
 
-    A key that was deleted is not among them: the plan sets it again, and the difference of the file shows it.
+    A key deleted from [lora] or [grpo] is LIBRARY_DEFAULT: that is what its absence means to the library. In the other
+    tables, and where a whole table is missing, nothing stands for a deleted key: the plan sets it again, and the
+    difference of the file shows it.
     """
     written = plan.as_config()
-    return {
+    # Before the values: who renamed a key deleted one name and gave a value to the other, which goes before.
+    deleted = {
+        f"{section}.{name}": LIBRARY_DEFAULT
+        for section in LIBRARY_SECTIONS
+        if section in config
+        for name, value in written.get(section, {}).items()
+        if value is not None and name not in config[section]
+    }
+    return deleted | {
         f"{section}.{name}": value
         for section in SECTIONS
         for name, value in dict(config.get(section, {})).items()

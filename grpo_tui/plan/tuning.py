@@ -13,7 +13,17 @@ from grpo_tui.draft import Draft, RewardsAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import Batch
-from grpo_tui.plan.dialect import OLD_KEYS, Schema, bad_choice, renamed, spelled, spelling, unknown_key
+from grpo_tui.plan.dialect import (
+    LIBRARY_DEFAULT,
+    LIBRARY_SECTIONS,
+    OLD_KEYS,
+    Schema,
+    bad_choice,
+    renamed,
+    spelled,
+    spelling,
+    unknown_key,
+)
 from grpo_tui.plan.memory import GIB, METHODS, Memory, predict
 from grpo_tui.plan.model import ModelFacts
 from grpo_tui.plan.plan import SECTIONS, Plan, Setting
@@ -187,6 +197,9 @@ class Situation:
         epochs = self.wanted("grpo.num_train_epochs", 1.0)
         return int(float(epochs) * self.batch.steps_per_epoch(self.facts.rows))
 
+
+_LEFT = "Library default: you left it to the library."
+"""Why a value is there that the user gave back to the library, with LIBRARY_DEFAULT."""
 
 Decide = Callable[[Situation], Choice | None]
 
@@ -520,6 +533,13 @@ def _given(draft: Draft, facts: Facts) -> tuple[dict[str, Choice], list[str], li
     known_keys = {rule.key for rule in RULES}
     for dotted, value in draft.settings.overrides.items():
         section, _, key = dotted.partition(".")
+        if section in LIBRARY_SECTIONS and value == LIBRARY_DEFAULT:
+            declared = facts.schema.field(section, key)
+            if declared is not None:
+                given[f"{section}.{declared.name}"] = Choice(declared.default, _LEFT, USER)
+                if declared.default is None:
+                    notes.append(f"{dotted} is not set: library default, set by you.")
+            continue
         if section == "grpo":
             key, value = spelled(key, value, facts.schema)
             wrong = unknown_key(key, facts.schema) or bad_choice(key, value, facts.schema)
@@ -534,10 +554,15 @@ def _given(draft: Draft, facts: Facts) -> tuple[dict[str, Choice], list[str], li
             continue
         given[f"{section}.{key}"] = Choice(value, "You set it.", USER)
     for one, other in (("grpo.max_steps", "grpo.num_train_epochs"), ("grpo.num_train_epochs", "grpo.max_steps")):
-        # The length is said once: the user's way of saying it ends the recipe's.
-        if one in given and other in given and given[one].source == USER and given[other].source == RECIPE:
+        # The length is said once: the user's way of saying it ends the recipe's, and what was left to the library.
+        if one in given and other in given and _is_weak(given[other]) and not _is_weak(given[one]):
             del given[other]
     return given, notes, problems
+
+
+def _is_weak(choice: Choice) -> bool:
+    """Gives way to what the user set otherwise: a recipe's value, or one left to the library."""
+    return choice.source == RECIPE or choice.why == _LEFT
 
 
 def cards_of(draft: Draft, facts: Facts) -> tuple[Card, ...] | Problem:
@@ -680,8 +705,8 @@ def _batches(given: Mapping[str, Choice], world: int, rows: int | None, speed: b
             continue
         if fixed_size:
             lengths = [fixed_size // micro] if fixed_size % micro == 0 else []
-        elif fixed_steps:
-            lengths = [fixed_steps]
+        elif "grpo.steps_per_generation" in given:  # unset, it is the accumulation
+            lengths = [fixed_steps or accumulation]
         else:  # all at once is fastest; in parts that still hold whole groups, the cache is smaller
             parts = [n for n in range(1, accumulation + 1) if accumulation % n == 0 and micro * n % generations == 0]
             lengths = sorted(parts, reverse=speed)

@@ -12,6 +12,7 @@ from grpo_tui.plan import files
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.plan import Plan
 from grpo_tui.problem import Problem
+from grpo_tui.state import render
 from tests.plan.plans import draft, facts, planned
 
 
@@ -126,6 +127,51 @@ def test_the_configuration_says_where_the_rewards_are(schema: Schema) -> None:
     assert files.adopt(fancy, planned(fancy, known), edited).settings.overrides == {}
     wrong = files.read_config("[launch]\nrewards_file = 3")
     assert isinstance(wrong, Problem)
+
+
+def test_a_key_that_was_deleted_by_hand_stays_with_the_library(schema: Schema) -> None:
+    known = facts("Qwen2.5-7B", schema, 80)
+    before = planned(draft(), known)
+    lines = files.render_config(before).splitlines()
+    gone = ("learning_rate", "max_grad_norm", "report_to", "bf16", "r", "target_modules", "loss_type")
+    text = "\n".join(line for line in lines if line.partition(" = ")[0] not in gone)
+    text = text.replace("[grpo]", '[grpo]\nloss_type = "bnpo"')  # this one was given another value
+    adopted = files.adopt(draft(), before, tomllib.loads(text))
+    assert adopted.settings.overrides == {
+        "lora.r": "library default",
+        "lora.target_modules": "library default",
+        "grpo.learning_rate": "library default",
+        "grpo.max_grad_norm": "library default",
+        "grpo.bf16": "library default",
+        "grpo.report_to": "library default",
+        "grpo.loss_type": "bnpo",
+    }
+    kept = tomllib.loads(render(adopted))["settings"]["overrides"]
+    assert kept == adopted.settings.overrides
+    after = planned(adopted, known)
+    rate = after.setting("grpo.learning_rate")
+    assert rate is not None
+    assert (rate.value, rate.source) == (schema.fields["learning_rate"].default, "set by you")
+    assert rate.why.startswith("Library default")
+    assert after.value("lora.r") == schema.lora["r"].default == 8
+    assert after.setting("grpo.bf16") is None  # None is its default, which TOML has no word for
+    assert "grpo.bf16 is not set: library default, set by you." in after.notes
+    again = files.read_config(files.render_config(after))
+    assert again == after.as_config()
+    assert files.edited_settings(after, again) == {}
+    assert files.adopt(adopted, after, again) == adopted
+
+
+def test_what_is_no_librarys_or_missing_with_its_whole_table_was_not_given_to_the_library(plan: Plan) -> None:
+    config = tomllib.loads(files.render_config(plan))
+    del config["lora"], config["model"]["dtype"], config["data"]["system"], config["launch"]["gpus"]
+    assert files.edited_settings(plan, config) == {}
+
+
+def test_a_key_renamed_by_hand_keeps_its_new_value(plan: Plan, schema: Schema) -> None:
+    text = files.render_config(plan).replace("activation_checkpointing = true", "gradient_checkpointing = false")
+    adopted = files.adopt(draft(), plan, tomllib.loads(text))
+    assert planned(adopted, facts("Qwen2.5-7B", schema, 80)).value("grpo.activation_checkpointing") is False
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,27 @@ def test_a_number_of_processes_that_is_set_counts_in_the_batch(schema: Schema) -
     assert "4 are chosen" in problem.what
 
 
+def test_what_is_left_to_the_library_is_planned_with_its_default(schema: Schema) -> None:
+    left = {
+        f"grpo__{name}": "library default"
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "beta")
+    }
+    plan = planned(draft(**left, grpo__no_more="library default"), facts("Qwen2.5-0.5B", schema, 80))
+    assert (plan.batch.per_device, plan.batch.accumulation, plan.batch.steps_per_generation) == (8, 1, 1)
+    assert plan.value("grpo.steps_per_generation") is None
+    assert plan.value("grpo.beta") == 0.0
+    assert plan.value("grpo.no_more") is None  # the library has no such key any more
+    one = planned(draft(grpo__num_generations=2, **left), facts("Qwen2.5-0.5B", schema, 80))
+    assert one.memory is not None
+    assert any("8 sequences" in part.what for part in one.memory.parts_by_phase["generate"])
+
+
+def test_steps_in_place_of_epochs_say_the_length_alone(schema: Schema) -> None:
+    answers = draft(grpo__num_train_epochs="library default", grpo__max_steps=100)
+    plan = planned(answers, facts("Qwen2.5-7B", schema, 80))
+    assert (plan.value("grpo.max_steps"), plan.value("grpo.num_train_epochs"), plan.total_steps) == (100, None, 100)
+
+
 def test_a_number_without_a_rule_is_taken_with_the_librarys_own_words(schema: Schema) -> None:
     plan = planned(draft(grpo__weight_decay=0.1, lora__use_rslora=True), facts("Qwen2.5-7B", schema, 80))
     setting = plan.setting("grpo.weight_decay")
