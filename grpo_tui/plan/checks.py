@@ -16,7 +16,7 @@ from typing import Any
 from grpo_tui.plan.batch import read, too_few_rows
 from grpo_tui.plan.dialect import CHOICES, Caller, bad_choice
 from grpo_tui.plan.plan import Plan
-from grpo_tui.plan.tuning import AMPERE
+from grpo_tui.plan.situation import AMPERE
 from grpo_tui.problem import Problem
 
 PACKAGES: Mapping[str, str] = {

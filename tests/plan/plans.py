@@ -9,7 +9,8 @@ from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.memory import GIB
 from grpo_tui.plan.model import ModelFacts, ModelShape, read_model
 from grpo_tui.plan.plan import Plan
-from grpo_tui.plan.tuning import Card, Facts, tune
+from grpo_tui.plan.situation import Card, Facts
+from grpo_tui.plan.tuning import tune
 from tests.plan.shapes import shape_of
 
 PREPARE = '''def prepare(row):
