@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_tui.plan.model import ModelShape
+from grpo_tui.plan.shape import ModelShape
 
 GIB = 2**30
 

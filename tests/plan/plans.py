@@ -7,8 +7,9 @@ from typing import Any
 from grpo_tui.draft import DatasetAnswer, Draft, ModelAnswer, RewardItem, RewardsAnswer, SettingsAnswer
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.memory import GIB
-from grpo_tui.plan.model import ModelFacts, ModelShape, read_model
+from grpo_tui.plan.model import ModelFacts, read_model
 from grpo_tui.plan.plan import Plan
+from grpo_tui.plan.shape import ModelShape
 from grpo_tui.plan.situation import Card, Facts
 from grpo_tui.plan.tuning import tune
 from tests.plan.shapes import shape_of

@@ -9,14 +9,13 @@ import pytest
 
 from grpo_tui.plan.model import (
     ModelFacts,
-    ModelShape,
     cache_folder,
     find_config,
     is_hub_id,
     read_headers,
     read_model,
-    read_shape,
 )
+from grpo_tui.plan.shape import ModelShape, read_shape
 from grpo_tui.problem import Problem
 from tests.plan.shapes import CONFIGS, COUNTS, shape_of
 

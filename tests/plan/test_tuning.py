@@ -11,9 +11,9 @@ from grpo_tui.draft import HardwareAnswer
 from grpo_tui.plan.checks import check
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.memory import GIB
-from grpo_tui.plan.model import ModelShape, read_shape
 from grpo_tui.plan.plan import SOURCES, Plan
 from grpo_tui.plan.rules import RULES
+from grpo_tui.plan.shape import ModelShape, read_shape
 from grpo_tui.plan.situation import Advice
 from grpo_tui.plan.tuning import tune
 from grpo_tui.problem import Problem
