@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "demo": "the whole path on a tiny built-in task, without GPU or network",
         "init": "write a project from flags or a recipe, without questions",
+        "plan": "settings and memory for a model and a card, here or elsewhere",
         "check": "check a project's configuration against the installed libraries",
         "doctor": "GPUs, versions, tokens, disk: what is fine and what to do",
         "run": "start or resume the training of a project",

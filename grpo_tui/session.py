@@ -278,11 +278,21 @@ class Session:
 
     def planning_facts(self, draft: Draft, say: Say) -> tuning.Facts | Problem:
         """Everything the tuning wants to know. Before the data are chosen their lengths are unknown."""
-        from grpo_tui.plan import tuning
-
         model = self.model(draft)
         if isinstance(model, Problem):
             return model
+        data = self.data(draft, say) if draft.dataset.source and draft.dataset.prompt else None
+        if isinstance(data, Problem):
+            return data
+        facts = self.facts_for(model, draft, say)
+        if isinstance(facts, Problem) or data is None:
+            return facts
+        return replace(facts, rows=data.usable, longest_prompt=data.longest, data={"format": data.source.format})
+
+    def facts_for(self, model: ModelFacts, draft: Draft, say: Say) -> tuning.Facts | Problem:
+        """What the tuning wants to know of machine, libraries and recipe; nothing of the data."""
+        from grpo_tui.plan import tuning
+
         schema = self.schema(say)
         if isinstance(schema, Problem):
             return schema
@@ -296,6 +306,7 @@ class Session:
                 total_bytes=gpu.total_bytes,
                 free_bytes=gpu.free_bytes,
                 capability=gpu.capability,
+                unified=gpu.unified,
             )
             for gpu in chosen
         )
@@ -303,20 +314,14 @@ class Session:
         advice = {
             key: tuning.Advice(value=each.value, why=each.why) for key, each in (recipe.grpo if recipe else {}).items()
         }
-        data = self.data(draft, say) if draft.dataset.source and draft.dataset.prompt else None
-        if isinstance(data, Problem):
-            return data
         return tuning.Facts(
             model=model,
             schema=schema,
             cards=cards,
             ram_bytes=machine.memory_available_bytes or 0,
             processors=os.cpu_count() or 1,
-            rows=data.usable if data else None,
-            longest_prompt=data.longest if data else 0,
             packages=frozenset(name.replace("-", "_") for name in self.environment().versions),
             recipe=advice,
-            data={"format": data.source.format} if data else {},
         )
 
     def method_plans(self, draft: Draft, say: Say) -> dict[str, Plan | list[Problem]] | Problem:

@@ -4,7 +4,7 @@ import argparse
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -268,14 +268,23 @@ def _rewards(args: argparse.Namespace, draft: Draft, session: "Session") -> Draf
 
 
 def _settings(args: argparse.Namespace, draft: Draft, session: "Session") -> Draft | Problem:
-    overrides = dict(draft.settings.overrides)
-    for text in args.set:
-        key, found, value = text.partition("=")
-        if not found or "." not in key:
-            return Problem("--set", f"{text!r} is no setting.", "Write a dotted key and its value: grpo.beta=0.04.")
-        overrides[key.strip()] = toml_value(value.strip())
+    overrides = settings_of(args.set)
+    if isinstance(overrides, Problem):
+        return overrides
+    overrides = {**draft.settings.overrides, **overrides}
     prefer = args.prefer or draft.settings.prefer
     return replace(draft, settings=replace(draft.settings, prefer=prefer, overrides=overrides))
+
+
+def settings_of(texts: Sequence[str]) -> dict[str, Any] | Problem:
+    """Dotted key to value of flags such as `grpo.beta=0.04`."""
+    found = {}
+    for text in texts:
+        key, given, value = text.partition("=")
+        if not given or "." not in key:
+            return Problem("--set", f"{text!r} is no setting.", "Write a dotted key and its value: grpo.beta=0.04.")
+        found[key.strip()] = toml_value(value.strip())
+    return found
 
 
 def toml_value(text: str) -> Any:

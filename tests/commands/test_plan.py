@@ -1,0 +1,67 @@
+"""`grpo-tui plan`: settings and memory for a card that is somewhere else."""
+
+from pathlib import Path
+
+import pytest
+
+from grpo_tui.__main__ import main
+from tests.commands.projects import answer, shared, workers
+
+__all__ = ["shared", "workers"]  # fixtures
+
+
+@pytest.fixture(autouse=True)
+def here(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(shared)
+    return shared
+
+
+def test_a_known_model_is_planned_for_a_card_without_the_hub(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "24GiB", "--json"]) == 0
+    told = answer(capsys)
+    assert told["peak_bytes"] < told["gpu_bytes"] == 24 * 2**30
+    assert told["interval_bytes"][0] <= told["peak_bytes"] <= told["interval_bytes"][1]
+    assert set(told["memory"]) == {"load", "generate", "score", "train"}
+    assert told["batch"]["generation_batch"] % told["batch"]["generations"] == 0
+    assert set(told["reasons"]["grpo.learning_rate"]) == {"why", "source"}
+    assert {other["name"] for other in told["alternatives"]} == {"safest", "fastest", "largest"}
+    assert all(other["peak_bytes"] < told["gpu_bytes"] for other in told["alternatives"])
+
+
+def test_a_model_folder_is_read_from_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--model", "model", "--gpu", "12GiBx2", "--rows", "40", "--prompt-tokens", "20"]) == 0
+    said = capsys.readouterr().out
+    assert "model on 12GiBx2" in said
+    assert "Prompt lengths were not measured" not in said
+    assert sorted(path.name for path in here.iterdir()) == sorted({"model", "sums.jsonl", "mine.py"})
+
+
+def test_a_single_value_is_kept_and_named_as_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--set", "grpo.num_generations=16", "--set", "grpo.beta=0.04", "--prefer", "speed"]
+    assert main(["plan", "--model", "Qwen/Qwen3-8B", "--gpu", "80GiBx8", *flags, "--json"]) == 0
+    told = answer(capsys)
+    assert told["settings"]["num_generations"] == 16
+    assert told["reasons"]["grpo.beta"]["source"] == "set by you"
+    assert told["batch"]["processes"] == 8
+
+
+ILLEGAL = ("--set", "grpo.num_generations=7", "--set", "grpo.generation_batch_size=8")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--model", "Qwen/Qwen2.5-72B", "--gpu", "12GiB"], "GiB"),
+        (["--model", "nobody/knows", "--gpu", "24GiB"], "nobody/knows"),
+        (["--model", "Qwen/Qwen2.5-7B", "--gpu", "lots"], "no size of a card"),
+        (["--model", "Qwen/Qwen2.5-7B", "--gpu", "24GiB", "--set", "beta"], "no setting"),
+        (["--model", "Qwen/Qwen2.5-7B", "--gpu", "24GiB", *ILLEGAL], "num_generations"),
+    ],
+)
+def test_what_cannot_be_is_a_problem_with_a_way_out(
+    flags: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *flags, "--json"]) == 2
+    problems = answer(capsys)["problems"]
+    assert any(words in f"{problem['where']} {problem['what']}" for problem in problems), problems
+    assert all(problem["remedy"] for problem in problems)
