@@ -9,33 +9,30 @@ and nothing else.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import os
-import re
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from grpo_tui.lock import boot_id, process_start
 from grpo_tui.progress import groups
 from grpo_tui.progress.events import EVENTS_FILE, VERSION, strict
 from grpo_tui.rewards.advantages import Reward, weighted_sums
 from grpo_tui.rewards.advantages import groups as in_groups
 from grpo_tui.run import control as requests
+from grpo_tui.run.begin import begin_row, weights_of
+from grpo_tui.run.lines import Lines
+from grpo_tui.run.peaks import Peaks
 
 GO_ON, SAVE, STOP = 0, 1, 2
 """What the ranks agree on after each step; the largest wish of any rank counts."""
-
-LIBRARIES = ("trl", "transformers", "torch", "datasets", "accelerate", "peft", "vllm")
 
 SPREADS_KEPT = 1024
 """Groups of a row whose spread is written; their share without signal always counts all."""
@@ -54,8 +51,6 @@ _PHASES: Mapping[str, str] = {
 }
 """Names of TRL 1.16's profiling contexts to phases. Each reward function has a context of its own name."""
 
-_SECRET = re.compile(r"(token|secret|password|api_key)$", re.IGNORECASE)
-
 
 class RunRecorder:
     """Records one attempt at one run; see the module. `run` is the run's folder, which TRL has as `output_dir`."""
@@ -63,7 +58,7 @@ class RunRecorder:
     def __init__(self, run: str | os.PathLike[str]) -> None:
         self._run = Path(run)
         self._rank = 0
-        self._file: _Lines | None = None
+        self._file: Lines | None = None
         self._faults: set[str] = set()
         self._hooks: dict[str, bool] = {}
         self._undo: list[Callable[[], None]] = []
@@ -77,7 +72,7 @@ class RunRecorder:
         self._last_seconds: dict[str, float] | None = None
         self._now = ""
         self._spreads: list[float] = []
-        self._memory: _Memory | None = None
+        self._peaks: Peaks | None = None
         self._rank_told = -math.inf
 
     def attach(self, trainer: Any) -> None:
@@ -91,7 +86,7 @@ class RunRecorder:
                 path = self._run / "ranks" / f"{self._rank}.jsonl"
                 path.parent.mkdir(exist_ok=True)
             self._failed_mark().unlink(missing_ok=True)
-            self._file = _Lines(path)
+            self._file = Lines(path)
         for name, hook in (
             ("train", self._hook_train),
             ("signals", self._hook_signals),
@@ -115,7 +110,9 @@ class RunRecorder:
         with self._safely("begin"):
             self._step = int(state.global_step)
             if self._rank == 0:
-                self._write("begin", sync=True, **self._begin_row(args, state))
+                row = begin_row(self._trainer, self._run, self._step, int(state.max_steps))
+                devices = {"devices": self._peaks.devices()} if self._peaks else {}
+                self._write("begin", sync=True, **row, hooks=dict(self._hooks), **devices)
 
     def on_step_begin(self, state: Any) -> None:
         """A step begins: its phases count from here."""
@@ -150,8 +147,8 @@ class RunRecorder:
                 spreads = [_short(value) for value in self._spreads[-SPREADS_KEPT:]]
                 extra["groups"] = {"flat_share": share, "count": len(self._spreads), "spread": spreads}
                 self._spreads = []
-            if self._memory:
-                extra["memory"] = self._memory.take_row()
+            if self._peaks:
+                extra["memory"] = self._peaks.take_row()
             self._write("log", logs=logs, **extra)
 
     def on_save(self, state: Any) -> None:
@@ -255,8 +252,8 @@ class RunRecorder:
                 phase = phase_of(context)
                 if phase and phase != "train":
                     self._seconds[phase] = self._seconds.get(phase, 0.0) + float(duration)
-                    if self._memory:
-                        self._memory.mark(phase)
+                    if self._peaks:
+                        self._peaks.mark(phase)
             return log_metrics(context, duration)
 
         def undo() -> None:
@@ -287,7 +284,7 @@ class RunRecorder:
 
     def _note_rewards(self, trainer: Any, rewards: Sequence[Sequence[float]]) -> None:
         rows = [[None if math.isnan(reward) else reward for reward in row] for row in rewards]
-        weights = _weights(trainer)
+        weights = weights_of(trainer)
         size = int(trainer.num_generations)
         if getattr(trainer, "multi_objective_aggregation", "") == "normalize_then_sum":
             # Each function is normalised within the group before they are summed: a group is flat when each of them is.
@@ -313,14 +310,14 @@ class RunRecorder:
         # A single process may spread a model over several devices; one of many has its own.
         alone = int(trainer.args.world_size) == 1
         used = list(range(torch.cuda.device_count())) if alone else [torch.cuda.current_device()]
-        self._memory = _Memory(torch.cuda, used)
+        self._peaks = Peaks(torch.cuda, used)
         return True
 
     # ---------------------------------------------------------------------------------------------------- phases
 
     def _enter_phase(self, phase: str) -> None:
-        if self._memory and phase != "train":
-            self._memory.mark("train")
+        if self._peaks and phase != "train":
+            self._peaks.mark("train")
         slow = self._last_seconds is None or self._last_seconds.get(phase, 0.0) > SLOW_SECONDS
         if slow and phase != self._now and self._rank == 0 and self._trainer.model.training:
             self._write("now", phase=phase)
@@ -331,14 +328,14 @@ class RunRecorder:
         seconds = {**self._seconds, "train": max(0.0, whole - sum(self._seconds.values()))}
         self._last_seconds, self._seconds, self._now = seconds, {}, ""
         row: dict[str, Any] = {"seconds": {name: round(value, 6) for name, value in seconds.items()}}
-        if self._memory:
-            self._memory.mark("train")
-            row["memory"] = self._memory.take_phases()
+        if self._peaks:
+            self._peaks.mark("train")
+            row["memory"] = self._peaks.take_phases()
         if self._rank == 0:
             self._write("phase", **row)
         elif time.monotonic() - self._rank_told > RANK_SECONDS:
             self._rank_told = time.monotonic()
-            self._write("rank", rank=self._rank, memory=self._memory.take_row() if self._memory else {})
+            self._write("rank", rank=self._rank, memory=self._peaks.take_row() if self._peaks else {})
 
     # --------------------------------------------------------------------------------------------------- control
 
@@ -382,45 +379,6 @@ class RunRecorder:
 
     # --------------------------------------------------------------------------------------------------- writing
 
-    def _begin_row(self, args: Any, state: Any) -> dict[str, Any]:
-        trainer = self._trainer
-        generation_batch, size = int(args.generation_batch_size), int(trainer.num_generations)
-        row: dict[str, Any] = {
-            "versions": _versions(),
-            "settings": _settings(args),
-            "reward_names": list(map(str, trainer.reward_func_names)),
-            "reward_weights": _weights(trainer),
-            "world_size": int(args.world_size),
-            "batch": {
-                "per_device_train_batch_size": int(args.per_device_train_batch_size),
-                "gradient_accumulation_steps": int(args.gradient_accumulation_steps),
-                "steps_per_generation": int(args.steps_per_generation),
-                "generation_batch_size": generation_batch,
-                "num_generations": size,
-                "prompts_per_generation": generation_batch // size,
-                "completions_per_step": int(args.per_device_train_batch_size)
-                * int(args.world_size)
-                * int(args.gradient_accumulation_steps),
-                "num_iterations": int(trainer.num_iterations),
-                "train_rows": _rows(trainer.train_dataset),
-                "eval_rows": _rows(trainer.eval_dataset),
-            },
-            "max_steps": int(state.max_steps),
-            "plan_hash": _hash(self._run / "config.toml"),
-            "hooks": dict(self._hooks),
-            "process": {
-                "pid": os.getpid(),
-                "host": socket.gethostname(),
-                "boot_id": boot_id(),
-                "started": process_start(os.getpid()) or 0.0,
-            },
-        }
-        if self._memory:
-            row["devices"] = self._memory.devices()
-        if state.global_step:
-            row["resumed_from"] = int(state.global_step)
-        return row
-
     def _write(self, kind: str, *, sync: bool = False, **data: Any) -> None:
         if self._file:
             row = {"v": VERSION, "t": time.time(), "kind": kind, "step": self._step, **data}
@@ -460,82 +418,6 @@ class RunRecorder:
             self._write("recorder_error", where=where, error=f"{type(error).__name__}: {error}"[:2000])
 
 
-class _Lines:
-    """A file that only grows, by whole lines: each is one `write` to a descriptor that appends."""
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        size = os.fstat(self._descriptor).st_size
-        # An earlier attempt may have been cut short in a line, and so may our own last write (a full disk).
-        self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
-
-    def append(self, line: str, *, sync: bool) -> None:
-        data = (b"\n" if self._torn else b"") + line.encode() + b"\n"
-        self._torn = True
-        written = os.write(self._descriptor, data)
-        if written < len(data):
-            raise OSError(f"only {written} of {len(data)} bytes were written: the disk is full")
-        self._torn = False
-        if sync:
-            with contextlib.suppress(OSError):  # some file systems cannot
-                os.fsync(self._descriptor)
-
-
-class _Memory:
-    """Peaks of CUDA memory between marks, kept by phase and by row.
-
-    The peak counters of torch are reset at each mark, which is why nothing else may rely on them meanwhile
-    (the Trainer does not: `skip_memory_metrics` is True by default).
-    """
-
-    def __init__(self, cuda: Any, devices: Sequence[int]) -> None:
-        """`cuda` is `torch.cuda`, `devices` the numbers of the devices to look at."""
-        self._cuda = cuda
-        self._devices = tuple(devices)
-        self._row: dict[str, dict[str, int]] = {}
-        self._phases: dict[str, int] = {}
-
-    def devices(self) -> list[dict[str, Any]]:
-        """What the devices are, by torch's numbers."""
-        found = []
-        for index in self._devices:
-            properties = self._cuda.get_device_properties(index)
-            uuid = str(getattr(properties, "uuid", "") or "")
-            found.append(
-                {
-                    "index": index,
-                    "name": properties.name,
-                    "uuid": uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}",
-                    "total_bytes": properties.total_memory,
-                }
-            )
-        return found
-
-    def mark(self, phase: str) -> None:
-        """Book the peaks since the last mark on `phase`."""
-        for index in self._devices:
-            statistics = self._cuda.memory_stats(index)
-            allocated = int(statistics.get("allocated_bytes.all.peak", 0))
-            reserved = int(statistics.get("reserved_bytes.all.peak", 0))
-            if not reserved:
-                continue  # a visible device that this process does not use
-            peaks = self._row.setdefault(f"cuda:{index}", {"allocated": 0, "reserved": 0})
-            peaks["allocated"] = max(peaks["allocated"], allocated)
-            peaks["reserved"] = max(peaks["reserved"], reserved)
-            self._phases[phase] = max(self._phases.get(phase, 0), allocated)
-            self._cuda.reset_peak_memory_stats(index)
-
-    def take_phases(self) -> dict[str, int]:
-        """Peak bytes allocated by phase since the last call."""
-        taken, self._phases = self._phases, {}
-        return taken
-
-    def take_row(self) -> dict[str, dict[str, int]]:
-        """Peaks by device since the last call."""
-        taken, self._row = self._row, {}
-        return taken
-
-
 def _callback(recorder: RunRecorder) -> Any:
     from transformers import TrainerCallback  # noqa: TID251 - this is the training process
 
@@ -561,53 +443,3 @@ def _callback(recorder: RunRecorder) -> Any:
 def _short(value: float) -> float:
     """Six digits are enough for a spread, and keep a row of many groups short."""
     return value if not math.isfinite(value) or value == 0 else float(f"{value:.6g}")
-
-
-def _versions() -> dict[str, str]:
-    from importlib import metadata
-
-    found = {"python": sys.version.split()[0]}
-    for name in LIBRARIES:
-        version = getattr(sys.modules.get(name), "__version__", "")
-        if not version:
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                version = metadata.version(name)
-        if version:
-            found[name] = str(version)
-    return found
-
-
-def _settings(args: Any) -> dict[str, Any]:
-    """Every training argument that has a value, without secrets."""
-    if not is_dataclass(args):
-        return {}
-    values = {item.name: getattr(args, item.name, None) for item in fields(args)}
-    return {
-        name: strict(value)
-        for name, value in values.items()
-        if value is not None and not name.startswith("_") and not _SECRET.search(name)
-    }
-
-
-def _weights(trainer: Any) -> list[float]:
-    """The weights as they were given; the trainer itself holds them rounded to float32."""
-    given, held = trainer.args.reward_weights, [float(weight) for weight in trainer.reward_weights]
-    return [float(weight) for weight in given] if given is not None and len(given) == len(held) else held
-
-
-def _rows(dataset: Any) -> int | None:
-    """Rows of a data set, or of all of them; None for a stream."""
-    if dataset is None:
-        return 0
-    try:
-        return sum(map(len, dataset.values())) if isinstance(dataset, Mapping) else len(dataset)
-    except TypeError:
-        return None
-
-
-def _hash(path: Path) -> str:
-    """SHA-256 of a file; empty without one."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""

@@ -16,7 +16,8 @@ from grpo_tui.progress.events import EVENTS_FILE
 from grpo_tui.run import control
 from grpo_tui.run.folder import checkpoints
 from grpo_tui.run.life import life
-from grpo_tui.run.recorder import RunRecorder, _Memory
+from grpo_tui.run.peaks import Peaks
+from grpo_tui.run.recorder import RunRecorder
 
 RECORDED = Path(__file__).parents[1] / "runs" / "h01_base"
 
@@ -310,7 +311,7 @@ class Cuda:
 
 def test_the_peak_of_each_phase_and_of_each_row_is_kept():
     cuda = Cuda(2)
-    memory = _Memory(cuda, [0, 1])
+    memory = Peaks(cuda, [0, 1])
     cuda.use(0, 10)
     memory.mark("train")
     cuda.use(0, 70)  # while generating
