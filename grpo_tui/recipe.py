@@ -1,58 +1,8 @@
 """Ready-made tasks: a folder with a `recipe.toml`, reward functions and, if need be, data and a model.
 
 Shipped recipes and a user's own folder are read alike. `recipe.toml` is data; code is in `*.py` files beside it. Only
-`materialise` runs any of it, and in a folder that is not ours only with a yes that names its `Recipe.sha256`.
-
-Schema 1 of `recipe.toml`. Paths are relative to the folder and stay inside it; keys without default must be there; an
-unknown key is an error.
-
-    schema = 1
-    title = "One line"
-    summary = "What it does, one sentence"
-    page = "README.md"                # default; Markdown; the file may be missing
-
-    [task]                            # answers of the fit check, see `grpo_tui.draft.TaskAnswer`
-    checkable = "yes"                 # yes, partly, no, or empty (default)
-    material = "prompts"              # prompts, demonstrations, pairs, thumbs, or empty (default)
-    goal = "skill"                    # skill, format, knowledge, taste, or empty (default)
-
-    [hardware]
-    cpu = false                       # default; true: propose to train on the CPU
-
-    [model]                           # the table may be missing: the user chooses a model
-    folder = "model"                  # either a folder of the recipe
-    name = "owner/model"              # or a hub id
-    method = ""                       # full, lora, qlora, or empty (default): the tuning chooses
-
-    [data]
-    file = "problems.jsonl"           # either a file, its name in the project; copied from the recipe, or
-    script = "rows.py"                # made by this script, which prints one JSON object a line
-    source = "owner/data"             # or a hub id; nothing is copied
-    split = ""                        # default
-    prompt = "question"               # column of the prompt
-    answer = ""                       # column of the right answer (default: none)
-    extract = "as_is"                 # rule that takes the answer out of its column (default)
-    extract_argument = ""             # what the rule needs (default)
-
-    [[systems]]                       # system prompts on offer, the first is proposed; none: no system prompt
-    name = "Short"
-    text = "Reason, then answer."     # empty: no system prompt
-
-    [rewards]
-    file = "rewards.py"               # default
-    [[rewards.items]]                 # in this order
-    name = "correct"                  # a function of the file
-    weight = 1.0                      # default
-
-    [[samples]]                       # completions to try the rewards on
-    text = "<answer>7</answer>"
-    row = 0                           # default; row of the data whose answer it is scored against, from 0
-    expect = "high"                   # the sample must earn much (high) or little (low)
-    note = ""                         # why (default)
-
-    [grpo.learning_rate]              # any key of GRPOConfig, with its reason
-    value = 1e-4
-    why = "Measured on this model."
+`materialise` runs any of it, and in a folder that is not ours only with a yes that names its `Recipe.sha256`. What
+`recipe.toml` holds stands in `grpo_tui.recipe_schema`.
 """
 
 import difflib
@@ -73,9 +23,9 @@ from grpo_tui import atomic
 from grpo_tui.draft import DatasetAnswer, Draft, HardwareAnswer, ModelAnswer, RewardItem, RewardsAnswer, TaskAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+from grpo_tui.recipe_schema import SCHEMA, TABLES, BadKeyError, one_of, read_items, read_table
 
 RECIPE_FILE = "recipe.toml"
-SCHEMA = 1
 SCRIPT_SECONDS = 60
 """A data script that takes longer is stopped."""
 
@@ -223,7 +173,7 @@ def read(folder_or_name: str | Path) -> Recipe | Problem:
         return Problem(str(path), f"It is not TOML: {error}.", "Correct that line.")
     try:
         return _recipe(folder, raw)
-    except _BadKeyError as error:
+    except BadKeyError as error:
         return Problem(f"{path}: {error.key}", error.what, error.remedy)
     except OSError as error:
         return Problem(str(folder), f"Its files cannot be read: {error}.", "Make the folder readable.")
@@ -247,165 +197,40 @@ def fingerprint(folder: Path) -> str:
 # ----------------------------------------------------------------------------------------------------------- reading
 
 
-class _BadKeyError(Exception):
-    """A key of recipe.toml is not as the schema says; never leaves this module."""
-
-    def __init__(self, key: str, what: str, remedy: str) -> None:
-        super().__init__(key)
-        self.key, self.what, self.remedy = key, what, remedy
-
-
-class _Key(NamedTuple):
-    """What may stand at a key. Without a default the key must be there."""
-
-    kind: type
-    default: Any = None
-    required: bool = False
-    choices: tuple[str, ...] = ()
-
-
-_TEXT = _Key(str, "")
-_NEEDED_TEXT = _Key(str, required=True)
-_TABLES: Mapping[str, Mapping[str, _Key]] = MappingProxyType(
-    {
-        "": {
-            "schema": _Key(int, required=True),
-            "title": _NEEDED_TEXT,
-            "summary": _NEEDED_TEXT,
-            "page": _Key(str, "README.md"),
-            "task": _Key(dict, {}),
-            "hardware": _Key(dict, {}),
-            "model": _Key(dict, {}),
-            "data": _Key(dict, required=True),
-            "systems": _Key(list, []),
-            "rewards": _Key(dict, required=True),
-            "samples": _Key(list, []),
-            "grpo": _Key(dict, {}),
-        },
-        "task": {
-            "checkable": _Key(str, "", choices=("yes", "partly", "no")),
-            "material": _Key(str, "", choices=("prompts", "demonstrations", "pairs", "thumbs")),
-            "goal": _Key(str, "", choices=("skill", "format", "knowledge", "taste")),
-        },
-        "hardware": {"cpu": _Key(bool, False)},
-        "model": {
-            "folder": _TEXT,
-            "name": _TEXT,
-            "method": _Key(str, "", choices=("full", "lora", "qlora")),
-        },
-        "data": {
-            "file": _TEXT,
-            "script": _TEXT,
-            "source": _TEXT,
-            "split": _TEXT,
-            "prompt": _NEEDED_TEXT,
-            "answer": _TEXT,
-            "extract": _Key(str, "as_is"),
-            "extract_argument": _TEXT,
-        },
-        "systems": {"name": _NEEDED_TEXT, "text": _Key(str, required=True)},
-        "rewards": {"file": _Key(str, "rewards.py"), "items": _Key(list, required=True)},
-        "rewards.items": {"name": _NEEDED_TEXT, "weight": _Key(float, 1.0)},
-        "samples": {
-            "text": _Key(str, required=True),
-            "row": _Key(int, 0),
-            "expect": _Key(str, required=True, choices=("high", "low")),
-            "note": _TEXT,
-        },
-        "grpo": {"value": _Key(object, required=True), "why": _NEEDED_TEXT},
-    }
-)
-"""The schema: table to its keys. Lists of tables and the settings of `grpo` name the keys of one item."""
-
-_KIND_NAMES: Mapping[type, str] = MappingProxyType(
-    {
-        str: "a text",
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        dict: "a table",
-        list: "a list of tables",
-    }
-)
-
-
-def _table(where: str, given: object, keys: Mapping[str, _Key]) -> dict[str, Any]:
-    """`given` with defaults filled in; `where` is its name in the file."""
-    if not isinstance(given, dict):
-        raise _BadKeyError(where, "It must be a table.", f"Write it as [{where}].")
-    dotted = f"{where}." if where else ""
-    for name in given:
-        if name not in keys:
-            near = difflib.get_close_matches(name, keys, 1)
-            remedy = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(keys)}."
-            raise _BadKeyError(one_line(dotted + name, 80), "This key is unknown.", remedy)
-    return {name: _value(dotted + name, given, name, key) for name, key in keys.items()}
-
-
-def _value(where: str, table: dict[str, Any], name: str, key: _Key) -> Any:
-    if name not in table:
-        if key.required:
-            raise _BadKeyError(where, "This key is missing.", f"Give it {_KIND_NAMES.get(key.kind, 'a value')}.")
-        return key.default
-    value = table[name]
-    if key.kind is float and type(value) is int:
-        value = float(value)
-    if key.kind is not object and type(value) is not key.kind:
-        raise _BadKeyError(where, f"It must be {_KIND_NAMES[key.kind]}.", f"Now it is {one_line(repr(value), 60)}.")
-    if key.required and key.kind is str and name != "text" and not value.strip():
-        raise _BadKeyError(where, "It is empty.", "Give it a text.")
-    if value and key.choices and value not in key.choices:
-        raise _BadKeyError(
-            where, f"{one_line(repr(value), 60)} is none of its values.", f"Use {', '.join(key.choices)}."
-        )
-    return value
-
-
-def _items(where: str, given: list[Any], least: int = 0) -> list[dict[str, Any]]:
-    if len(given) < least:
-        raise _BadKeyError(where, "The list is empty.", f"Add an item [[{where}]].")
-    return [_table(f"{where}[{number}]", item, _TABLES[where]) for number, item in enumerate(given)]
-
-
 def _inside(folder: Path, where: str, name: str, *, directory: bool = False) -> Path:
     """The file (or folder) `name` of the recipe."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder):
-        raise _BadKeyError(where, "It leads out of the recipe's folder.", "Name a file inside the folder.")
+        raise BadKeyError(where, "It leads out of the recipe's folder.", "Name a file inside the folder.")
     if not (path.is_dir() if directory else path.is_file()):
         kind = "folder" if directory else "file"
-        raise _BadKeyError(where, f"There is no {kind} {one_line(name, 80)}.", f"Add the {kind}, or correct the name.")
+        raise BadKeyError(where, f"There is no {kind} {one_line(name, 80)}.", f"Add the {kind}, or correct the name.")
     return path
 
 
-def _one_of(where: str, table: dict[str, Any], names: tuple[str, str], *, needed: bool) -> None:
-    given = [name for name in names if table[name]]
-    if len(given) > 1 or (needed and not given):
-        what = "Both are given." if given else "Neither is given."
-        raise _BadKeyError(f"{where}.{names[0]}, {where}.{names[1]}", what, "Give one of the two.")
-
-
 def _recipe(folder: Path, raw: dict[str, Any]) -> Recipe:
-    """The recipe that `raw`, the content of recipe.toml, describes. Raises _BadKeyError and OSError."""
+    """The recipe that `raw`, the content of recipe.toml, describes. Raises BadKeyError and OSError."""
     if type(raw.get("schema")) is int and raw["schema"] > SCHEMA:
-        raise _BadKeyError(
+        raise BadKeyError(
             "schema", f"It is of schema {raw['schema']}.", f"This version reads {SCHEMA}: update grpo-tui."
         )
-    top = _table("", raw, _TABLES[""])
+    top = read_table("", raw, TABLES[""])
     if top["schema"] != SCHEMA:
-        raise _BadKeyError("schema", f"There is no schema {top['schema']}.", f"Write schema = {SCHEMA}.")
+        raise BadKeyError("schema", f"There is no schema {top['schema']}.", f"Write schema = {SCHEMA}.")
     task, hardware, model, data, rewards = (
-        _table(name, top[name], _TABLES[name]) for name in ("task", "hardware", "model", "data", "rewards")
+        read_table(name, top[name], TABLES[name]) for name in ("task", "hardware", "model", "data", "rewards")
     )
-    systems = tuple(SystemPrompt(item["name"], item["text"].strip("\n")) for item in _items("systems", top["systems"]))
-    items = tuple(RewardItem(**item) for item in _items("rewards.items", rewards["items"], least=1))
+    systems = tuple(
+        SystemPrompt(item["name"], item["text"].strip("\n")) for item in read_items("systems", top["systems"])
+    )
+    items = tuple(RewardItem(**item) for item in read_items("rewards.items", rewards["items"], least=1))
     _check_rewards(items)
-    samples = tuple(Sample(**item) for item in _items("samples", top["samples"]))
+    samples = tuple(Sample(**item) for item in read_items("samples", top["samples"]))
     for number, sample in enumerate(samples):
         if sample.row < 0:
-            raise _BadKeyError(f"samples[{number}].row", "It is negative.", "Rows count from 0.")
-    grpo = {key: Advice(**_table(f"grpo.{key}", setting, _TABLES["grpo"])) for key, setting in top["grpo"].items()}
-    _one_of("model", model, ("folder", "name"), needed=False)
+            raise BadKeyError(f"samples[{number}].row", "It is negative.", "Rows count from 0.")
+    grpo = {key: Advice(**read_table(f"grpo.{key}", setting, TABLES["grpo"])) for key, setting in top["grpo"].items()}
+    one_of("model", model, ("folder", "name"), needed=False)
     script, data_file = _data_origin(folder, data)
     ours = folder.is_relative_to(shipped())
     page = folder / top["page"]
@@ -443,26 +268,26 @@ def _recipe(folder: Path, raw: dict[str, Any]) -> Recipe:
 def _check_rewards(items: tuple[RewardItem, ...]) -> None:
     for number, item in enumerate(items):
         if not item.name.isidentifier():
-            raise _BadKeyError(
+            raise BadKeyError(
                 f"rewards.items[{number}].name", "It is no function name.", "Name a function of the file."
             )
         if item.name in {earlier.name for earlier in items[:number]}:
             what = f"{item.name} stands here twice; TRL would log both as one."
-            raise _BadKeyError(f"rewards.items[{number}].name", what, "Remove one, or give it another name.")
+            raise BadKeyError(f"rewards.items[{number}].name", what, "Remove one, or give it another name.")
         if not abs(item.weight) < float("inf"):
-            raise _BadKeyError(f"rewards.items[{number}].weight", "It is not finite.", "Give it a finite number.")
+            raise BadKeyError(f"rewards.items[{number}].weight", "It is not finite.", "Give it a finite number.")
 
 
 def _data_origin(folder: Path, data: dict[str, Any]) -> tuple[Path | None, Path | None]:
     """The script that makes the data file, or the file itself."""
-    _one_of("data", data, ("file", "source"), needed=True)
+    one_of("data", data, ("file", "source"), needed=True)
     name = data["file"]
     if name and (Path(name).name != name or name.startswith(".") or name in PROJECT_FILES):
         what = f"{one_line(name, 80)} is no name for a data file in a project."
-        raise _BadKeyError("data.file", what, "Give a plain file name that is not one of the project's own.")
+        raise BadKeyError("data.file", what, "Give a plain file name that is not one of the project's own.")
     if data["script"]:
         if not name:
-            raise _BadKeyError("data.script", "It needs a file to write.", "Add data.file, and remove data.source.")
+            raise BadKeyError("data.script", "It needs a file to write.", "Add data.file, and remove data.source.")
         return _inside(folder, "data.script", data["script"]), None
     return None, _inside(folder, "data.file", name) if name else None
 
