@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from grpo_tui.dataset.packed import open_text, unpacked_name
 from grpo_tui.dataset.rows import HEAD_BYTES, HEAD_ROWS, Column, Row, UnreadableError
 from grpo_tui.dataset.text import undecodable
 from grpo_tui.inert import one_line
@@ -63,7 +64,7 @@ class DelimitedRows:
         width = 0
         reader: Any = None
         try:
-            with self.path.open(encoding=self.encoding, newline="") as file:
+            with open_text(self.path, self.encoding, "") as file:
                 reader = csv.reader(file, delimiter=self.delimiter)
                 for cells in reader:
                     if not cells or (len(cells) == 1 and not cells[0].strip()):
@@ -90,11 +91,11 @@ class DelimitedRows:
 def open_delimited(path: Path, encoding: str, delimiter: str = "", decimal: str = "") -> DelimitedRows | Problem:
     """The file's delimiter, columns and types from its first rows. Raises OSError."""
     try:
-        with path.open(encoding=encoding, newline="") as file:
+        with open_text(path, encoding, "") as file:
             head = file.read(HEAD_BYTES)
         if not head.strip():
             return Problem(str(path), "The file is empty.", "Choose a file with a header and rows in it.")
-        found = DelimitedRows(path, encoding, delimiter or sniff(head, path.suffix.lower()))
+        found = DelimitedRows(path, encoding, delimiter or sniff(head, unpacked_name(path).suffix.lower()))
         rows, size = [], 0
         for cells in islice(found._cells(), HEAD_ROWS + 1):
             rows.append(cells)

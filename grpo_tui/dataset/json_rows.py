@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from grpo_tui.dataset.packed import content_size, is_packed, open_bytes, open_text
 from grpo_tui.dataset.rows import HEAD_BYTES, HEAD_ROWS, Column, Row, UnreadableError, conform, infer
 from grpo_tui.dataset.text import BYTEWISE, undecodable
 from grpo_tui.inert import one_line
@@ -29,7 +30,8 @@ class JSONRows:
     encoding: str
 
     layout: str
-    """`lines`, `concatenated`, `array`, `wrapped` (a list under `field`), `columns` (lists by column) or `object`."""
+    """`lines`, `concatenated`, `array`, `wrapped` (a list under `field`), `columns` (lists by column),
+    `indexed` (by column, then by row number, as pandas writes) or `object`."""
 
     field: str = ""
     columns: tuple[Column, ...] = ()
@@ -49,7 +51,7 @@ class JSONRows:
         return number
 
     def _raw(self) -> Iterator[Row | None]:
-        with self.path.open(encoding=self.encoding, newline="\n") as file:
+        with open_text(self.path, self.encoding, "\n") as file:
             yield from _READ[self.layout](self, file)
 
     def _lines(self, file: TextIO) -> Iterator[Row | None]:
@@ -108,6 +110,7 @@ _READ: Mapping[str, Callable[[JSONRows, TextIO], Iterator[Row | None]]] = {
     "array": JSONRows._array,
     "wrapped": JSONRows._wrapped,
     "columns": JSONRows._columns,
+    "indexed": JSONRows._columns,
     "object": JSONRows._object,
 }
 
@@ -134,7 +137,7 @@ def open_json(path: Path, encoding: str, field: str = "") -> JSONRows | Problem:
 
 
 def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
-    with path.open(encoding=encoding, newline="\n") as file:
+    with open_text(path, encoding, "\n") as file:
         stream = _Stream(file, path)
         first = stream.peek()
         if not first:
@@ -143,7 +146,7 @@ def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
             return JSONRows(path, encoding, "array")
         if first != "{":
             return _no_json(path, stream.ahead())
-    with path.open(encoding=encoding, newline="\n") as file:
+    with open_text(path, encoding, "\n") as file:
         number, line = next(
             (number, line)
             for number, line in enumerate(iter(lambda: file.readline(WHOLE_BYTES), ""), 1)
@@ -154,8 +157,8 @@ def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
         return _commas(path, number)
     if rest and _parses(line):
         return JSONRows(path, encoding, "lines")
-    with path.open(encoding=encoding, newline="\n") as file:
-        if path.stat().st_size > WHOLE_BYTES:
+    with open_text(path, encoding, "\n") as file:
+        if content_size(path) > WHOLE_BYTES:
             return _first_list(path, encoding, field, _Stream(file, path))
         stream = _Stream(file, path)
         value = stream.value()
@@ -183,7 +186,7 @@ def _one_object(path: Path, encoding: str, field: str, value: dict[str, Any]) ->
     kinds = {type(column) for column in value.values()}
     indexed = kinds == {dict} and all(key.isdigit() for column in value.values() for key in column)
     if len(sizes) == 1 and sizes.isdisjoint({-1, 0}) and (kinds == {list} or indexed) and not _is_chat_row(value):
-        return JSONRows(path, encoding, "columns")
+        return JSONRows(path, encoding, "indexed" if indexed else "columns")
     return JSONRows(path, encoding, "object")
 
 
@@ -334,7 +337,7 @@ def _parses(text: str) -> bool:
 
 def _last_line(path: Path, encoding: str) -> Problem | None:
     """What is wrong with the last line: a copy that was broken off, or a file still being written, ends in half one."""
-    if encoding not in BYTEWISE:
+    if encoding not in BYTEWISE or is_packed(path):
         return None  # found when it is read
     with path.open("rb") as file:
         size = file.seek(0, 2)
@@ -363,7 +366,7 @@ def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
     import numpy
 
     rows, open_line = 0, False  # is there text since the last newline?
-    with path.open("rb", buffering=0) as file:
+    with open_bytes(path) as file:
         while (block := file.read(_BLOCK)) and not cancelled():
             characters = numpy.frombuffer(block, numpy.uint8)
             ends = numpy.flatnonzero(characters == ord("\n"))

@@ -4,6 +4,7 @@ import codecs
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_tui.dataset.packed import is_packed, open_bytes
 from grpo_tui.dataset.rows import HEAD_BYTES
 from grpo_tui.problem import Problem
 
@@ -27,12 +28,17 @@ class Encoding:
 
 
 def encoding_of(path: Path, asked: str = "") -> Encoding | Problem:
-    """The encoding of the file: the one `asked` for, or what its first and last bytes say. Raises OSError."""
-    with path.open("rb") as file:
+    """The encoding of the file: the one `asked` for, or what its first and last bytes say.
+
+    Raises OSError and UnreadableError.
+    """
+    with open_bytes(path) as file:
         head = file.read(HEAD_BYTES)
-        size = file.seek(0, 2)
-        file.seek(max(0, size - 65536))
-        tail = file.read()
+        size, tail = len(head), b""
+        if not is_packed(path):  # of a compressed file the end is not looked at: it would have to be read as a whole
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 65536))
+            tail = file.read()
     if asked:
         try:
             codecs.lookup(asked)

@@ -1,17 +1,19 @@
 """Sources of rows: what is shown is what training reads, and what is broken is named."""
 
+import bz2
 import csv
 import io
 import json
+import lzma
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from grpo_tui.child import Worker
-from grpo_tui.dataset import sources
+from grpo_tui.dataset import source as opened_source
 from grpo_tui.dataset.json_rows import JSONRows
 from grpo_tui.dataset.rows import UnreadableError
 from grpo_tui.dataset.sources import (
@@ -56,6 +58,7 @@ AGREED: dict[str, str | bytes] = {
     "strings.json": '["a","b"]',
     "wrapped.json": '{"version":"1","data":[{"a":1,"b":"x"},{"a":2,"b":"y"}]}',
     "columns.json": '{"a":[1,2],"b":["x","y"]}',
+    "indexed.json": '{"a":{"0":1,"1":2},"b":{"0":"x","1":"y"}}',
     "one.json": '{"a":1,"messages":[{"role":"user","content":"x"}]}',
     "utf16.jsonl": '{"prompt":"café"}\n{"prompt":"b"}\n'.encode("utf-16"),
     "latin.jsonl": '{"prompt":"café"}\n{"prompt":"b"}\n'.encode("latin-1"),
@@ -244,7 +247,7 @@ def test_lines_are_counted_exactly_whatever_lies_between_them(
 def test_a_large_file_is_estimated_first_and_counted_exactly_on_demand(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(sources, "COUNT_BYTES", 1000)
+    monkeypatch.setattr(opened_source, "COUNT_BYTES", 1000)
     chance = random.Random(1)
     rows = [{"prompt": "What, 2\nlines? " * chance.randrange(1, 30), "n": n} for n in range(5000)]
     path = tmp_path / f"large.{kind}"
@@ -367,3 +370,144 @@ def test_reading_a_long_file_takes_no_memory_for_it(tmp_path: Path, opened: Open
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < path.stat().st_size / 4
+
+
+def gzipped(content: bytes) -> bytes:
+    import gzip
+
+    return gzip.compress(content)
+
+
+def zstandard(content: bytes) -> bytes:
+    import zstandard as library
+
+    return library.ZstdCompressor().compress(content)
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzipped,
+    ".zst": zstandard,
+    ".bz2": lambda content: bz2.compress(content, 1),  # the smallest blocks: an estimate looks at several
+    ".xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("ending", PACK)
+@pytest.mark.parametrize("name", ["lines.jsonl", "latin.jsonl", "wrapped.json", "array.json", "semicolon.csv"])
+def test_a_compressed_file_gives_the_rows_that_training_loads_from_it(
+    library: Worker, write: Write, opened: Open, name: str, ending: str
+) -> None:
+    content = AGREED[name]
+    packed = PACK[ending](content.encode() if isinstance(content, str) else content)
+    source = opened(write(name + ending, packed))
+    loaded = library.call("load", {"load": load_call(source)})
+    assert isinstance(loaded, dict), str(loaded)
+    assert list(source.iterate()) == loaded["rows"] == list(opened(write(name, content)).iterate())
+    assert (source.rows, source.rows_exact) == (len(loaded["rows"]), True)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_rows_of_a_large_compressed_file_are_estimated_and_said_to_be(
+    write: Write, opened: Open, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(opened_source, "COUNT_BYTES", 1000)
+    monkeypatch.setattr("grpo_tui.dataset.packed._LOOKED_AT", 1 << 19)
+    chance = random.Random(2)
+    lines = [json.dumps({"n": n, "prompt": str(chance.getrandbits(chance.randrange(99, 999)))}) for n in range(8000)]
+    source = opened(write("large.jsonl" + ending, PACK[ending]("\n".join(lines).encode())))
+    assert not source.rows_exact
+    assert source.rows == pytest.approx(8000, rel=0.15)
+    assert any("compressed size" in note for note in source.notes)
+    counted = count_rows(source)
+    assert isinstance(counted, Source)
+    assert (counted.rows, counted.rows_exact) == (8000, True)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_compressed_file_that_was_cut_off_is_named(write: Write, ending: str) -> None:
+    chance = random.Random(3)
+    lines = "".join(json.dumps({"prompt": f"{chance.random()}"}) + "\n" for _ in range(20_000))
+    packed = PACK[ending](lines.encode())
+    source = open_source(str(write("cut.jsonl" + ending, packed[: len(packed) // 2])))
+    problem = source if isinstance(source, Problem) else count_rows(source)
+    if isinstance(problem, Source):  # lines may be counted that are not whole: reading finds it
+        problem = cast(Problem, sample(problem, 10))
+    assert isinstance(problem, Problem)
+    assert "cut off" in problem.what
+    garbage = open_source(str(write("bad.jsonl" + ending, b"this was never compressed")))
+    assert isinstance(garbage, Problem)
+    assert "damaged" in garbage.what
+
+
+def test_what_a_compressed_file_needs_is_said_before_training(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("rows.jsonl.zst", PACK[".zst"](b'{"a":1}\n'))
+    monkeypatch.setattr("grpo_tui.dataset.packed.find_spec", lambda name: None)
+    problem = open_source(str(path))
+    assert isinstance(problem, Problem)
+    assert "pip install zstandard" in problem.remedy
+
+
+def test_a_compressed_file_is_repaired_into_a_plain_one(write: Write, opened: Open) -> None:
+    path = write("cut.jsonl.gz", gzipped(b'{"prompt":"a"}\n{"prompt":"b","ans'))
+    copy = repair(path)
+    assert copy == path.with_name("cut.repaired.jsonl")
+    assert list(opened(copy).iterate()) == [{"prompt": "a"}]
+
+
+def test_reading_a_compressed_file_takes_no_memory_for_it(tmp_path: Path, opened: Open) -> None:
+    import gzip
+    import tracemalloc
+
+    path = tmp_path / "rows.jsonl.gz"
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        for n in range(20000):
+            file.write(json.dumps({"prompt": "x" * 900, "n": n}) + "\n")
+    source = opened(path)
+    tracemalloc.start()
+    assert sum(1 for _ in source.iterate()) == 20000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20000 * 900 / 4
+
+
+def test_a_pattern_names_files_that_training_loads_in_the_same_order(
+    library: Worker, write: Write, opened: Open, tmp_path: Path
+) -> None:
+    for name in ("part2.jsonl", "part1.jsonl", "deep/er/part3.jsonl.gz", "notes.txt", "test.csv"):
+        line = json.dumps({"prompt": name, "n": 1}) + "\n"
+        write(f"data/{name}", gzipped(line.encode()) if name.endswith(".gz") else line)
+    for pattern, names in (
+        ("data/part*.jsonl", ["part1.jsonl", "part2.jsonl"]),
+        ("data/**/*.jsonl*", ["deep/er/part3.jsonl.gz", "part1.jsonl", "part2.jsonl"]),
+        ("data/part[2].jsonl", ["part2.jsonl"]),
+    ):
+        source = opened(tmp_path / pattern)
+        loaded = library.call("load", {"load": load_call(source)})
+        assert isinstance(loaded, dict), str(loaded)
+        assert [row["prompt"] for row in source.iterate()] == names
+        assert list(source.iterate()) == loaded["rows"]
+        assert source.path == str(tmp_path / pattern)
+    for pattern, what in (("data/*.parquet", "No data file"), ("data/*", "several kinds: csv, json")):
+        problem = open_source(str(tmp_path / pattern))
+        assert isinstance(problem, Problem)
+        assert what in problem.what
+
+
+def test_a_name_with_a_bracket_is_a_file_before_it_is_a_pattern(write: Write, opened: Open) -> None:
+    assert opened(write("rows[1].jsonl", '{"a":1}\n')).rows == 1
+
+
+def test_sub_folders_are_read_where_the_folder_itself_has_no_data(
+    library: Worker, write: Write, opened: Open, tmp_path: Path
+) -> None:
+    for name in ("train/b.jsonl", "train/a.jsonl", "test/a.jsonl", ".cache/c.jsonl"):
+        write(f"data/{name}", json.dumps({"prompt": name}) + "\n")
+    source = opened(tmp_path / "data")
+    loaded = library.call("load", {"load": load_call(source)})
+    assert isinstance(loaded, dict), str(loaded)
+    assert [row["prompt"] for row in source.iterate()] == ["train/a.jsonl", "train/b.jsonl"]
+    assert (list(source.iterate()), source.split, set(source.splits)) == (loaded["rows"], "train", {"train", "test"})
+    write("data/own.jsonl", '{"prompt":"own"}\n')
+    source = opened(tmp_path / "data")
+    assert [row["prompt"] for row in source.iterate()] == ["own"]
+    assert "3 data files in sub-folders left aside" in source.notes

@@ -1,0 +1,119 @@
+"""Compressed files, read as if they were not: unpacked on the way, in constant memory, never to the disk."""
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+from grpo_tui.dataset.rows import UnreadableError
+from grpo_tui.problem import Problem
+
+_LOOKED_AT = 4 << 20
+"""So many bytes are unpacked to learn how much smaller the file is than its content."""
+
+
+def _zstandard(file: BinaryIO) -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
+
+
+PACKED: Mapping[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".zst": _zstandard,
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+}
+"""File ending to what unpacks it. `datasets` unpacks the same ones by itself."""
+
+
+def is_packed(path: Path) -> bool:
+    """Is the file compressed, by its ending?"""
+    return path.suffix.lower() in PACKED
+
+
+def unpacked_name(path: Path) -> Path:
+    """The path without the ending that says how the file is compressed."""
+    return path.with_suffix("") if is_packed(path) else path
+
+
+def packing_problem(path: Path) -> Problem | None:
+    """What is missing to unpack the file, here and in training."""
+    if path.suffix.lower() == ".zst" and find_spec("zstandard") is None:
+        return Problem(str(path), "Zstandard files are read by a package that is not installed.",
+                       "Run `pip install zstandard`, which training needs too, or unpack the file.")  # fmt: skip
+    return None
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """The file's content from its start. Reading raises UnreadableError where the compressed file is damaged."""
+    if not is_packed(path):
+        return path.open("rb")
+    return cast(BinaryIO, io.BufferedReader(_Unpacked(path)))
+
+
+def open_text(path: Path, encoding: str, newline: str) -> TextIO:
+    """The file's content as text; `newline` as for `open`."""
+    if not is_packed(path):
+        return path.open(encoding=encoding, newline=newline)
+    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=newline)
+
+
+def content_size(path: Path) -> int:
+    """Bytes of the file's content; of a compressed file an estimate by how much its beginning shrank."""
+    size = path.stat().st_size
+    if not is_packed(path):
+        return size
+    with _Unpacked(path) as file:
+        length = 0
+        while length < _LOOKED_AT:
+            block = file.read(1 << 18)
+            if not block:
+                return length
+            length += len(block)
+        return round(size * length / max(1, file.taken()))
+
+
+class _Unpacked(io.RawIOBase):
+    """Bytes of a compressed file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._packed = path.open("rb")
+        self._content = PACKED[path.suffix.lower()](self._packed)
+
+    def taken(self) -> int:
+        """Bytes of the compressed file that were read so far."""
+        return self._packed.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            block = self._content.read(len(buffer))
+        except _errors(self._path) as error:
+            raise UnreadableError(
+                Problem(str(self._path), f"The compressed file is damaged or cut off: {error}.",
+                        "Copy it again from where it came, and compare the sizes.")
+            ) from error  # fmt: skip
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
+
+
+def _errors(path: Path) -> tuple[type[Exception], ...]:
+    """What the unpacking of this file raises where it is damaged."""
+    if path.suffix.lower() != ".zst":
+        return (OSError, EOFError, zlib.error, lzma.LZMAError)
+    import zstandard
+
+    return (OSError, zstandard.ZstdError)
