@@ -26,9 +26,13 @@ BINARY_DENOMINATOR = 1024
 
 
 def weighted_sum(row: Sequence[Reward], weights: Sequence[float]) -> Reward:
-    """Σ weight · reward over the functions that gave one; None when none did (TRL: `nansum`, unscorable rows NaN)."""
+    """Σ weight · reward over the functions that gave one; None when none did (TRL: `nansum`, unscorable rows NaN).
+
+    A function of weight 0 adds nothing, not even an infinite reward (0 · ∞ is NaN, which `nansum` drops). But it counts
+    as having given one: a completion that only such a function scored has the reward 0 in TRL, instead of none.
+    """
     given = [reward * weight for reward, weight in zip(row, weights, strict=True) if reward is not None]
-    return sum(given) if given else None
+    return sum(product for product in given if not math.isnan(product)) if given else None
 
 
 def weighted_sums(rewards: Sequence[Sequence[Reward]], weights: Sequence[float]) -> list[Reward]:

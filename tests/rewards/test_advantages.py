@@ -1,6 +1,7 @@
 """Advantages against what TRL itself computed: recorded completions, and its formulas run by torch."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -48,13 +49,14 @@ REWARDS = [
     [[1.0, 0.5], [0.0, 0.5], [0.25, None], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]],
     [[1.0, 0.5], [None, None], [0.25, None], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]],
     [[None, 1.0], [None, None], [None, None], [3.0, None], [-2.0, 0.0], [0.0, 0.0]],
+    [[1.0, 9.0], [0.0, None], [None, 4.0], [1.0, math.inf], [0.0, 0.0], [None, None]],
 ]
 
 
 def test_advantages_are_those_of_trls_formulas_under_every_scale_and_aggregation() -> None:
     cases = [
-        {"rewards": rewards, "weights": [1.0, 0.25], "group": 3, "scale": scale, "aggregation": aggregation}
-        for rewards in REWARDS
+        {"rewards": rewards, "weights": weights, "group": 3, "scale": scale, "aggregation": aggregation}
+        for rewards, weights in [*((each, [1.0, 0.25]) for each in REWARDS[:-1]), (REWARDS[-1], [1.0, 0.0])]
         for scale in SCALES
         for aggregation in AGGREGATIONS
     ]
