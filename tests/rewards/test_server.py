@@ -1,0 +1,181 @@
+"""Completions from a server with OpenAI's protocol, played by a small one on this machine."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from grpo_tui.problem import Problem
+from grpo_tui.rewards import server as server_module
+from grpo_tui.rewards.sampling import SampleRequest, Samples
+from grpo_tui.rewards.server import Server, ask
+
+CHAT = ({"role": "user", "content": "2+2?"},)
+Answer = tuple[int, Any]
+
+
+class Played:
+    """A server whose answers are given by a function of the path and the request."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any], str]] = []
+        self.answer: Callable[[str, dict[str, Any]], Answer] = lambda path, body: (200, choices(path, body))
+        self.headers: dict[str, str] = {}
+        played = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                played.asked.append((self.path, body, self.headers.get("Authorization", "")))
+                status, content = played.answer(self.path, body)
+                data = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                for name, value in played.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(data)))
+                with contextlib.suppress(BrokenPipeError):  # the asker waits no longer
+                    self.end_headers()
+                    self.wfile.write(data)
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+
+
+def choices(path: str, body: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+    made = []
+    for index in range(body["n"] if count is None else count):
+        text = f"{body['seed']}.{index}"
+        content = {"message": {"role": "assistant", "content": text}} if "chat" in path else {"text": text}
+        made.append({**content, "finish_reason": "length" if index else "stop"})
+    return {"choices": made}
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
+    monkeypatch.setattr(server_module, "FIRST_WAIT", 0.01)
+    monkeypatch.setenv("no_proxy", "*")
+    played = Played()
+    thread = threading.Thread(target=played.http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield played
+    played.http.shutdown()
+    thread.join()
+    played.http.server_close()
+
+
+def asked(played: Played, *, prompts: tuple[Any, ...] = (CHAT, CHAT), **more: Any) -> Samples | Problem:
+    settings = {"key_variable": "", "timeout": 10.0, **more}
+    environ = settings.pop("environ", {})
+    request = SampleRequest(prompts=prompts, generations=3, seed=10, **settings.pop("request", {}))
+    return ask(Server(url=played.url, model="m", **settings), request, environ=environ)
+
+
+def test_chat_prompts_are_asked_in_groups_with_the_settings_of_the_training(played: Played) -> None:
+    samples = asked(played)
+    assert isinstance(samples, Samples)
+    assert samples.texts == ("10.0", "10.1", "10.2", "13.0", "13.1", "13.2")
+    assert [each.finished for each in samples.completions[:2]] == [True, False]
+    path, body, key = min(played.asked, key=lambda each: int(each[1]["seed"]))
+    assert path == "/v1/chat/completions"
+    assert body == {
+        "model": "m", "messages": list(CHAT), "n": 3, "temperature": 1.0, "max_tokens": 256, "seed": 10,
+    }  # fmt: skip
+    assert key == ""
+
+
+def test_plain_text_goes_to_plain_completions_with_what_differs_from_the_defaults(played: Played) -> None:
+    samples = asked(played, prompts=("one",), request={"top_k": 20, "min_p": 0.1, "top_p": 0.9})
+    assert isinstance(samples, Samples)
+    ((path, body, _),) = played.asked
+    assert path == "/v1/completions"
+    assert (body["prompt"], body["top_k"], body["min_p"], body["top_p"]) == ("one", 20, 0.1, 0.9)
+
+
+def test_a_server_that_gives_one_at_a_time_is_asked_again(played: Played) -> None:
+    played.answer = lambda path, body: (200, choices(path, body, 1))
+    samples = asked(played, prompts=(CHAT,))
+    assert isinstance(samples, Samples)
+    assert samples.texts == ("10.0", "11.0", "12.0")
+
+
+def test_a_busy_server_is_tried_again_and_then_given_up(played: Played) -> None:
+    fail = iter((429, 503))
+    played.headers = {"Retry-After": "0"}
+    played.answer = lambda path, body: (next(fail, 200), choices(path, body))
+    assert isinstance(asked(played, prompts=(CHAT,)), Samples)
+    played.answer = lambda path, body: (503, {"error": "loading"})
+    problem = asked(played, prompts=(CHAT,))
+    assert isinstance(problem, Problem)
+    assert "status 503" in problem.what
+    assert "loading" in problem.what
+
+
+@pytest.mark.parametrize(
+    ("answer", "what", "remedy"),
+    [
+        ((401, {"error": "bad key hush"}), "status 401", "valid key"),
+        ((404, {"error": "no such model"}), "no such model", "serves m"),
+        ((400, b"too\x1b[2Jlong"), "status 400", "max_tokens"),
+        ((302, b""), "status 302", "max_tokens"),
+        ((200, b"<html>"), "not JSON", "/v1"),
+        ((200, {"choices": []}), "no completion", "text completions"),
+        ((200, {"choices": [{"message": {"content": [1]}}]}), "no completion", "text completions"),
+        ((200, [1]), "no completion", "text completions"),
+    ],
+)
+def test_a_refusal_is_told_once_and_inert_and_without_the_key(
+    played: Played, answer: Answer, what: str, remedy: str
+) -> None:
+    played.answer = lambda path, body: answer
+    problem = asked(played, prompts=(CHAT,), key_variable="KEY", environ={"KEY": "hush"})
+    assert isinstance(problem, Problem)
+    assert what in problem.what
+    assert remedy in problem.remedy
+    assert "hush" not in str(problem)
+    assert "\x1b" not in str(problem)
+    assert [key for _, _, key in played.asked] == ["Bearer hush"]
+
+
+def test_a_server_that_does_not_answer_is_given_up_after_its_tries(played: Played) -> None:
+    release = threading.Event()
+
+    def wait(path: str, body: dict[str, Any]) -> Answer:
+        release.wait(10)
+        return 200, b"{}"
+
+    played.answer = wait
+    problem = asked(played, prompts=(CHAT,), timeout=0.1, tries=2)
+    release.set()
+    assert isinstance(problem, Problem)
+    assert "within 0.1 s, in 2 tries" in problem.what
+    assert len(played.asked) == 2
+
+
+def test_a_missing_server_and_a_missing_key_are_named() -> None:
+    request = SampleRequest(prompts=(CHAT,), generations=1)
+    nobody = ask(Server(url="http://127.0.0.1:9/v1", model="m", tries=1), request)
+    assert isinstance(nobody, Problem)
+    assert "cannot be reached" in nobody.what
+    keyless = ask(Server(url="http://localhost/v1", model="m", key_variable="KEY"), request, environ={})
+    assert isinstance(keyless, Problem)
+    assert "KEY is not set" in keyless.what
+    for address in ("localhost:8000", "ftp://x/v1", "http://me:secret@host/v1"):
+        problem = ask(Server(url=address, model="m"), request)
+        assert isinstance(problem, Problem)
+        assert "secret" not in str(problem)
+
+
+def test_asking_can_be_cancelled_between_answers(played: Played) -> None:
+    request = SampleRequest(prompts=(CHAT,) * 20, generations=1)
+    server = Server(url=played.url, model="m", at_once=1)
+    problem = ask(server, request, cancelled=lambda: len(played.asked) >= 2, environ={})
+    assert isinstance(problem, Problem)
+    assert "cancelled" in problem.what
+    assert len(played.asked) < 20
