@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_tui.draft import FACT_NAMES, Approval, Draft
 from grpo_tui.problem import Problem
 from grpo_tui.session import Say, Session, file_hash, file_text, now
+from grpo_tui.tryout import score_consent
 
 if TYPE_CHECKING:
     from grpo_tui.plan.files import FileChange
@@ -116,7 +116,7 @@ def _check_list(
         peak, room = plan.memory.peak_bytes / 2**30, plan.available_bytes / 2**30
         words = f"Predicted peak {peak:.1f} GiB of {room:.1f} GiB {plan.memory.place}."
         yield "ok" if fits else "warn", words
-    if draft.score.skipped:
+    if draft.score.skipped or score_consent(session, draft) is not None:
         yield "warn", "The rewards were not tried on completions."
     else:
         yield "ok", f"The rewards were tried: {', '.join(item.name for item in draft.rewards.items)}."
@@ -156,29 +156,61 @@ def departure(session: Session, draft: Draft) -> Departure | Problem:
         for name, mark in reviewed.items()
         if name in facts and facts[name] != mark
     ]
-    changed += [
-        f"{name} is not as it was written: you edited it."
-        for name in folder.FILES
+    edited = [
+        name
+        for name in folder.files(session.project)
         if name in draft.files and file_hash(session.project / name) != draft.files[name]
     ]
-    name = _free_name(session)
+    changed += [f"{name} is not as it was written: you edited it." for name in edited]
+    unwritten = _unwritten(draft, config, {name for name, mark in reviewed.items() if facts.get(name, mark) != mark})
+    stale = "The plan is for another machine: copy the folder there." if draft.hardware.manual_bytes else ""
+    if unwritten and "config.toml" in edited:
+        changed.append(f"It is used as it stands, and holds other answers than these: {', '.join(unwritten)}.")
+    elif unwritten:
+        stale = stale or f"The files do not hold your present answers yet: {', '.join(unwritten)}. Review writes them."
+    name = folder.free_name(session.project, datetime.now().astimezone())
     command = launch.command(session.project, (session.project / folder.RUNS_FOLDER / name).resolve(), config, gpus)
     busy = [f"{gpu.name}: {format_gib(gpu.free_bytes)} of {format_gib(gpu.total_bytes)} free" for gpu in gpus]
-    steps = int(config.get("grpo", {}).get("max_steps", -1))
-    present = [name for name in (*folder.FILES, *folder.OPTIONAL_FILES) if (session.project / name).is_file()]
+    needed = (*folder.files(session.project), *folder.OPTIONAL_FILES)
+    present = [name for name in needed if (session.project / name).is_file()]
+    runs = folder.runs(session.project)
+    warnings = [
+        *(launch.still_running(each) for each in runs if each.life.alive),
+        *launch.collisions(session.project, config),
+    ]
     return Departure(
         run=name,
         command=command,
         devices="; ".join(busy) or "the CPU: no GPU is used",
         files=tuple(present),
         sha256=launch.approval_hash(session.project),
-        steps=f"{steps:,}" if steps > 0 else f"{config.get('grpo', {}).get('num_train_epochs', 1):g} epoch(s)",
+        steps=_length(config.get("grpo", {})),
         fetched=_fetched(session, draft),
         changed=tuple(changed),
-        warnings=tuple(launch.collisions(session.project, config)),
-        stale="" if not draft.hardware.manual_bytes else "The plan is for another machine: copy the folder there.",
-        runs=tuple((each.name, bool(each.life.alive), each.life.words) for each in folder.runs(session.project)),
+        warnings=tuple(warnings),
+        stale=stale,
+        runs=tuple((each.name, bool(each.life.alive), each.life.words) for each in runs),
     )
+
+
+def _unwritten(draft: Draft, config: Mapping[str, Any], changed: Collection[str]) -> list[str]:
+    """Which answers `config.toml` does not hold; `changed`: facts that are not as they were at the review."""
+    from grpo_tui.plan.files import with_config
+
+    theirs = with_config(draft, config)
+    behind = {
+        "model": "model" in changed or theirs.model != draft.model,
+        "data": theirs.dataset != draft.dataset,
+        "rewards": theirs.rewards != draft.rewards,
+        "settings": "settings" in changed,
+    }
+    return [name for name, differs in behind.items() if differs]
+
+
+def _length(grpo: Mapping[str, Any]) -> str:
+    """How long the training is, for people."""
+    steps, epochs = grpo.get("max_steps", -1), grpo.get("num_train_epochs", 1)
+    return f"{steps:,}" if isinstance(steps, int) and steps > 0 else f"{epochs} epoch{'' if epochs == 1 else 's'}"
 
 
 def _fetched(session: Session, draft: Draft) -> str:
@@ -191,15 +223,6 @@ def _fetched(session: Session, draft: Draft) -> str:
         f"the weights of {draft.model.name}, about {format_size(offer.weight_bytes)}, to {offer.place}, where "
         f"{format_size(offer.free_bytes)} are free"
     )
-
-
-def _free_name(session: Session) -> str:
-    """A name for a new run that no run has."""
-    from grpo_tui.run import folder
-
-    stem = folder.new_name(datetime.now().astimezone())
-    names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
-    return next(name for name in names if not run_folder(session, name).exists())
 
 
 def approval(departure: Departure) -> Approval:

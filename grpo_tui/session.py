@@ -51,18 +51,25 @@ def digest(*parts: str | bytes) -> str:
     return total.hexdigest()
 
 
-def what_is_done(draft: Draft) -> str:
-    """What is done and what is not, in a sentence; empty for a new draft."""
-    done = [name for name in STEPS if name in draft.done]
-    if not done:
+def what_is_done(draft: Draft, changed: Collection[str] = ()) -> str:
+    """What is done and what is not, in a sentence; empty for a new draft.
+
+    `changed`: finished steps that something under them has changed since.
+    """
+    if not draft.done:
         return ""
-    left = [name for name in STEPS if name not in draft.done]
-    return f"Done: {_listed(done)}. " + (f"Not done yet: {_listed(left)}." if left else "Nothing is left to do.")
+    parts = {
+        "Done": [name for name in STEPS if name in draft.done and name not in changed],
+        "To be looked at again": [name for name in STEPS if name in changed],
+        "Not done yet": [name for name in STEPS if name not in draft.done],
+    }
+    said = [f"{title}: {_listed(names)}." for title, names in parts.items() if names]
+    return " ".join([*said, *([] if len(said) > 1 else ["Nothing is left to do."])])
 
 
-def farewell(project: Path, draft: Draft) -> str:
+def farewell(project: Path, draft: Draft, changed: Collection[str] = ()) -> str:
     """What is printed when the wizard is left."""
-    words = what_is_done(draft) or "Nothing is answered yet."
+    words = what_is_done(draft, changed) or "Nothing is answered yet."
     return f"{words} Kept in {project / state.STATE_FILE}. Go on with: grpo-tui --project {project}"
 
 
@@ -275,6 +282,18 @@ class Session:
 
         say("Reading what the installed TRL accepts; the first time takes some seconds…")
         return self.kept("schema", lambda: load_schema(self.worker("introspect")))
+
+    def key_fault(self, key: str) -> str:
+        """What is wrong with a key that was typed, as far as is known without asking a worker; empty: nothing."""
+        from grpo_tui.plan.dialect import unknown_key
+
+        with self.guard:
+            schema = self._kept.get("schema")
+        name = key.removeprefix("grpo.")
+        if schema is None or not name or "." in name:
+            return ""
+        problem = unknown_key(name, schema)
+        return f"{problem.what} {problem.remedy}" if problem else ""
 
     def planning_facts(self, draft: Draft, say: Say) -> tuning.Facts | Problem:
         """Everything the tuning wants to know. Before the data are chosen their lengths are unknown."""

@@ -168,7 +168,7 @@ class GrpoApp(ThemedApp[str]):
             self.switch_screen(step)
         else:
             self.push_screen(step)
-        self.gather_facts()
+        step.call_after_refresh(self.gather_facts)  # a thread that works now would hold up the first paint
 
     def on_step_answered(self, message: Step.Answered) -> None:
         """Keep the answer."""
@@ -256,7 +256,7 @@ class GrpoApp(ThemedApp[str]):
 
     def last_words(self) -> str:
         """What is done, what is not, and how to go on; printed after the screen is gone."""
-        return farewell(self.project, self.draft) if self._loaded else ""
+        return farewell(self.project, self.draft, stale(self.draft, self.facts)) if self._loaded else ""
 
     async def on_unmount(self) -> None:
         """Finish the last save, end the workers, give the lock back."""

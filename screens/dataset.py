@@ -13,7 +13,7 @@ from grpo_tui.draft import Draft
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Show, Type, Write, listing
+from .dialogs import Show, Type, Write, listing, whole_or_nothing
 from .drawn import GLYPHS, Block, Choice, Column, Field, Fields, Rows
 from .line import fit, wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -177,6 +177,7 @@ class DatasetStep(Step, inherit_bindings=False):
                     current=str(answer.max_prompt_tokens or ""),
                     note="tokens; longer prompts are left out",
                     hint="Tokens; empty: no limit",
+                    check=whole_or_nothing,
                 ),
             ]
         self.query_one("#columns", Fields).show(fields, "found from names and rows" if data else None)
@@ -291,9 +292,6 @@ class DatasetStep(Step, inherit_bindings=False):
                 lambda text: self._typed(text, extract=event.value, extract_argument=text),
             )
         elif event.key == "max_prompt_tokens":
-            if event.value and not event.value.isdigit():
-                self.notify(f"{event.value} is not a number of tokens.", severity="warning", markup=False)
-                return
             self._set(max_prompt_tokens=int(event.value or 0))
         elif event.key == "extract":
             self._set(extract=event.value, extract_argument="")

@@ -1,6 +1,7 @@
 """Dialogs: a yes or no, a choice, a line, a text, something to read. All work by keyboard and fit 80×23."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Generic, TypeVar
@@ -15,13 +16,35 @@ from textual.suggester import Suggester
 from textual.widgets import Button, Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from grpo_tui.inert import inert
+from grpo_tui.inert import inert, one_line
 
 from .drawn import Block, Choice, Draw
 from .line import wrap
 from .theme import Palette, palette_of
 
 Answer = TypeVar("Answer")
+
+Check = Callable[[str], str]
+"""Takes a text that was typed; what is wrong with it as a sentence, empty where nothing is."""
+
+
+def number(text: str) -> str:
+    """A check: a finite number, with a point or a comma."""
+    try:
+        finite = math.isfinite(float(text.replace(",", ".")))
+    except ValueError:
+        finite = False
+    return "" if finite else f"{one_line(text, 40) or 'Nothing'} is not a number."
+
+
+def positive(text: str) -> str:
+    """A check: a finite number above 0."""
+    return number(text) or ("" if float(text.replace(",", ".")) > 0 else f"{one_line(text, 40)} is not above 0.")
+
+
+def whole_or_nothing(text: str) -> str:
+    """A check: a whole number from 1, or nothing."""
+    return "" if not text or (text.isdecimal() and int(text) > 0) else f"{one_line(text, 40)} is not a whole number."
 
 
 class Dialog(ModalScreen[Answer], Generic[Answer]):
@@ -139,9 +162,10 @@ class Choose(Dialog[str]):
 class PathSuggester(Suggester):
     """Completes the path of a file or folder from what is on the disk."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, *, folders_only: bool = False) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self.base = base
+        self.folders_only = folders_only
 
     async def get_suggestion(self, value: str) -> str | None:
         """The first path that begins like `value`."""
@@ -153,7 +177,9 @@ class PathSuggester(Suggester):
             names = sorted(
                 entry.name + ("/" if entry.is_dir() else "")
                 for entry in folder.iterdir()
-                if entry.name.startswith(stem) and (stem or not entry.name.startswith("."))
+                if entry.name.startswith(stem)
+                and (stem or not entry.name.startswith("."))
+                and (entry.is_dir() or not self.folders_only)
             )
         except OSError:
             return None
@@ -167,29 +193,59 @@ class Type(Dialog[str]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", show=False)]
 
     def __init__(
-        self, title: str, text: str = "", about: str = "", *, paths: Path | None = None, secret: bool = False
+        self,
+        title: str,
+        text: str = "",
+        about: str = "",
+        *,
+        paths: Path | None = None,
+        folders_only: bool = False,
+        secret: bool = False,
+        check: Check | None = None,
     ) -> None:
+        """`paths`: complete paths below this folder. `check`: a text that it finds fault with is not taken."""
         super().__init__(title)
         self.text = text
         self.about = about
         self.paths = paths
+        self.folders_only = folders_only
         self.secret = secret
+        self.check = check
+        self.wrong = ""
 
     def inside(self) -> ComposeResult:
         if self.about:
             yield Block(lambda width: wrap(palette_of(self.app), self.about, width, "muted"))
-        suggester = None if self.paths is None else PathSuggester(self.paths)
+        suggester = None if self.paths is None else PathSuggester(self.paths, folders_only=self.folders_only)
         if suggester:
             yield Block(lambda width: wrap(palette_of(self.app), "→ completes a path.", width, "muted"))
-        yield Input(self.text, suggester=suggester, password=self.secret, select_on_focus=False)
+        # All of it is selected, so that typing replaces it and an arrow key keeps it.
+        yield Input(self.text, suggester=suggester, password=self.secret, select_on_focus=True)
+        yield Block(self._wrong, id="wrong")
+
+    def _wrong(self, width: int) -> Sequence[Text]:
+        palette = palette_of(self.app)
+        return wrap(palette, self.wrong, width, "text", palette.text(("✗ ", "fail bold"))) if self.wrong else []
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
 
+    @on(Input.Changed)
+    def changed(self) -> None:
+        """What was wrong is being changed."""
+        if self.wrong:
+            self.wrong = ""
+            self.query_one("#wrong", Block).redraw()
+
     @on(Input.Submitted)
     def submitted(self, event: Input.Submitted) -> None:
-        """This text."""
-        self.dismiss(event.value.strip())
+        """This text, unless it cannot be."""
+        text = event.value.strip()
+        self.wrong = self.check(text) if self.check else ""
+        if self.wrong:
+            self.query_one("#wrong", Block).redraw()
+        else:
+            self.dismiss(text)
 
 
 class Write(Dialog[str]):

@@ -66,10 +66,20 @@ class Block(Drawn):
         self.redraw()
 
 
+FAR = 1_000_000
+"""More rows than any panel has."""
+
+
 class Cursor(Drawn, can_focus=True):
     """Rows with a cursor. The row under it stays in sight."""
 
     head_rows = 1
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("home,g", f"leap({-FAR})", "first row", show=False),
+        Binding("end,G", f"leap({FAR})", "last row", show=False),
+        Binding("pageup", "leap(-10)", "ten rows up", show=False),
+        Binding("pagedown", "leap(10)", "ten rows down", show=False),
+    ]
 
     def __init__(self, title: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -92,6 +102,12 @@ class Cursor(Drawn, can_focus=True):
             self.screen.focus_previous()
         else:
             self.screen.focus_next()
+
+    def action_leap(self, by: int) -> None:
+        """Move far: to the first or last row, or by a screenful; never out of the panel."""
+        to = max(0, min(self.cursor + by, self.count() - 1))
+        if to != self.cursor:
+            self.action_move(to - self.cursor)
 
     def moved(self) -> None:
         """The cursor stands on another row."""
@@ -143,14 +159,17 @@ class Field:
     choices: tuple[Choice, ...] = ()
     """What can be chosen; empty: text is typed."""
 
-    current: str = ""
-    """The value as it is edited, where it differs from what is shown."""
+    current: str | None = None
+    """The value as it is edited, where it differs from what is shown; None: it does not."""
 
     long: bool = False
     """Text of several lines."""
 
     hint: str = ""
     """What to type, shown in the dialog."""
+
+    check: Callable[[str], str] | None = None
+    """What is wrong with a typed text; empty: nothing."""
 
 
 class Fields(Cursor):
@@ -221,25 +240,25 @@ class Fields(Cursor):
         if not self.fields:
             return
         field = self.fields[self.cursor]
-        value = field.current or ("" if field.choices else field.value)
+        current = field.value if field.current is None else field.current
 
         def done(answer: str | None) -> None:
             if answer is not None:
                 self.post_message(self.Changed(field.key, answer))
 
         if field.choices:
-            self.app.push_screen(Choose(field.label, field.choices, field.current or field.value), done)
+            self.app.push_screen(Choose(field.label, field.choices, current), done)
         elif field.long:
-            self.app.push_screen(Write(field.label, value, field.hint), done)
+            self.app.push_screen(Write(field.label, current, field.hint), done)
         else:
-            self.app.push_screen(Type(field.label, value, field.hint), done)
+            self.app.push_screen(Type(field.label, current, field.hint, check=field.check), done)
 
     def action_cycle(self, by: int) -> None:
         field = self.fields[self.cursor] if self.fields else None
         if field is None or not field.choices:
             return
         values = [choice.value for choice in field.choices if not choice.label.endswith("…")]  # those ask for more
-        current = field.current or field.value
+        current = field.value if field.current is None else field.current
         at = values.index(current) + by if current in values else (0 if by > 0 else -1)
         self.post_message(self.Changed(field.key, values[at % len(values)]))
 

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from grpo_tui.hardware.machine import format_gib
 from grpo_tui.inert import one_line
 
+from .dialogs import positive
 from .drawn import GLYPHS, Block, Choice, Column, Field, Fields, Rows
 from .line import wrap
 from .step import Say, Step, Trouble
@@ -88,14 +89,22 @@ class HardwareStep(Step):
                     value=size,
                     note="GiB a card, as nvidia-smi shows it",
                     hint="GiB of one card: 24, 80, 39.4",
+                    check=positive,
                 ),
-                Field(key="manual_count", label="Cards", value=str(hardware.manual_count or ""), hint="How many cards"),
+                Field(
+                    key="manual_count",
+                    label="Cards",
+                    value=str(hardware.manual_count or ""),
+                    hint="How many cards",
+                    check=positive,
+                ),
                 Field(
                     key="manual_capability",
                     label="Capability",
                     value=hardware.manual_capability,
                     note="as 8.0; empty: taken as 8.0 or newer",
                     hint="Compute capability, such as 7.5, 8.0, 9.0",
+                    check=lambda text: text and positive(text),
                 ),
             ]
         self.query_one("#place", Fields).show(fields)
@@ -153,11 +162,7 @@ class HardwareStep(Step):
             changes: dict[str, Any] = {event.key: event.value}
             hardware = replace(hardware, **changes)
         else:
-            try:
-                number = float(event.value.replace(",", "."))
-            except ValueError:
-                self.notify(f"{event.value} is not a number.", severity="warning", markup=False)
-                return
+            number = float(event.value.replace(",", "."))
             hardware = (
                 replace(hardware, manual_bytes=int(number * GIB))
                 if event.key == "manual_bytes"

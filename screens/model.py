@@ -186,7 +186,9 @@ class ModelStep(Step, inherit_bindings=False):
         if event.value == TYPED and event.key == "name":
             about = "A local folder, or owner/name of the Hugging Face hub."
             current = self.draft.model.name
-            self.app.push_screen(Type("Model", current, about, paths=self.session.project), self._take)
+            self.app.push_screen(
+                Type("Model", current, about, paths=self.session.project, folders_only=True), self._take
+            )
         elif event.key == "name":
             self._take(event.value)
         else:

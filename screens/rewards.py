@@ -18,7 +18,7 @@ from grpo_tui.draft import Draft, RewardItem
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Choose, Show, Type, Write, listing
+from .dialogs import Choose, Show, Type, Write, listing, number
 from .drawn import GLYPHS, Block, Choice, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -190,18 +190,13 @@ class RewardsStep(Step, inherit_bindings=False):
             return
 
         def typed(value: str | None) -> None:
-            if value is None:
-                return
-            try:
-                weight = float(value.replace(",", "."))
-            except ValueError:
-                self.notify(f"{value} is not a number.", severity="warning", markup=False)
-                return
-            self._take({**self.weights, offer.name: weight})
+            if value is not None:
+                self._take({**self.weights, offer.name: float(value.replace(",", "."))})
 
         about = "How much it counts. 0: it is logged, not paid. Numbers such as 1, 0.25, 0.125 add up exactly."
         self.app.push_screen(
-            Type(f"Weight of {offer.name}", f"{self.weights.get(offer.name, offer.weight):g}", about), typed
+            Type(f"Weight of {offer.name}", f"{self.weights.get(offer.name, offer.weight):g}", about, check=number),
+            typed,
         )
 
     def action_code(self) -> None:

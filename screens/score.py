@@ -42,7 +42,7 @@ class ScoreStep(Step, inherit_bindings=False):
         Binding("n", "new", "new"),
         Binding("d", "delete", "remove"),
         Binding("o", "row", "other row"),
-        Binding("s", "skip", "skip", show=False),
+        Binding("s", "skip", "skip / try", show=False),
         *FRAME_KEYS,
     ]
 
@@ -222,8 +222,14 @@ class ScoreStep(Step, inherit_bindings=False):
     # Going on
 
     def action_skip(self) -> None:
-        """Go on without trying."""
-        self.answer(replace(self.draft, score=replace(self.draft.score, skipped=True)))
+        """Go on without trying, or try after all."""
+        skipped = not self.draft.score.skipped
+        self.answer(replace(self.draft, score=replace(self.draft.score, skipped=skipped)))
+
+    def remark(self) -> Trouble | None:
+        if not self.draft.score.skipped:
+            return None
+        return Trouble("Skipped: nobody has seen what the rewards pay.", "s", "try them")
 
     def missing(self) -> Trouble | None:
         if self.draft.score.skipped:

@@ -10,12 +10,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from grpo_tui.hardware.machine import format_gib
+from grpo_tui.hardware.machine import format_size
 from grpo_tui.inert import one_line
 
-from .dialogs import Type
+from .dialogs import Show, Type
 from .drawn import Block, Choice, Column, Field, Fields, Rows
-from .line import wrap
+from .line import fit, wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.gauge import gauge
 from .widgets.panel import head
@@ -40,16 +40,20 @@ class SettingsStep(Step, inherit_bindings=False):
         "GRPOConfig was really constructed with these values, for the planned machine."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "find", key_display="/"),
         Binding("a", "add", "another key"),
+        Binding("m", "memory", "memory", show=False),
         Binding("u", "undo", "undo"),
         *FRAME_KEYS,
     ]
 
     plan: "Plan | None" = None
+    wanted = ""
+    """Only values with this text in key, value or reason are shown."""
 
     def body(self) -> ComposeResult:
         yield Fields("Aim", value_width=24, label_width=14, id="aim")
-        yield Block(self._memory, id="memory")
+        yield Block(self._memory_here, id="memory")
         yield Rows(
             "Values",
             Column("key", least=30),
@@ -83,9 +87,9 @@ class SettingsStep(Step, inherit_bindings=False):
         ]
         self.query_one("#aim", Fields).show(fields)
         values = self.query_one("#values", Rows)
-        values.most = max(6, self.query_one("#body").size.height - (16 if self.size.height >= 30 else 11))
+        values.most = max(5, self.query_one("#body").size.height - (18 if self.size.height >= 30 else 12))
         cells = []
-        for setting in self.plan.settings if self.plan else ():
+        for setting in self.shown:
             mine = setting.key in settings.overrides
             cells.append(
                 (
@@ -96,32 +100,66 @@ class SettingsStep(Step, inherit_bindings=False):
                 )
             )
         checked = "checked with the installed GRPOConfig" if self.plan and not self.failed else ""
-        values.show(cells, f"{len(cells)} · {checked}" if cells else "")
+        found = f"with “{one_line(self.wanted, 20)}”" if self.wanted else checked
+        empty = f"No value has “{one_line(self.wanted, 20)}”: / and nothing shows all." if self.wanted else ""
+        values.show(cells, f"{len(cells)} · {found}" if cells else "", empty=empty)
         for block in self.query(Block):
             block.redraw()
+
+    @property
+    def shown(self) -> "Sequence[Setting]":
+        """The values in sight of the search."""
+        word = self.wanted.casefold()
+        known = self.plan.settings if self.plan else ()
+        return [each for each in known if word in f"{each.key} {spell(each.value)} {each.why} {each.source}".casefold()]
+
+    def _memory_here(self, width: int) -> Sequence[Text]:
+        """By phase where there is room for it, else the peak alone."""
+        if self.size.height >= 30 or self.plan is None or self.plan.memory is None:
+            return self._memory(width)
+        memory, room = self.plan.memory, self.plan.available_bytes
+        low, high = memory.interval
+        peak = f"{format_size(memory.peak_bytes)} ({format_size(low)}–{format_size(high)}) in {memory.peak_phase}"
+        reading = f"{peak} of {format_size(room)} free" if room else peak
+        return [head(self.palette, width, "Memory, predicted", reading=self.palette.text((reading, "text")))]
+
+    def action_memory(self) -> None:
+        """The memory by phase."""
+        if self.plan is not None and self.plan.memory is not None:
+            self.app.push_screen(Show("Memory, predicted", self._memory))
+
+    def action_search(self) -> None:
+        """Show only the values with a text."""
+
+        def typed(text: str | None) -> None:
+            if text is not None:
+                self.wanted = text
+                self.refresh_body()
+                self.query_one("#values", Rows).focus()
+
+        self.app.push_screen(Type("Find", self.wanted, "A part of a key, a value or a reason; empty: all."), typed)
 
     def _memory(self, width: int) -> Sequence[Text]:
         if self.plan is None or self.plan.memory is None:
             return []
         text, plan, memory = self.palette.text, self.plan, self.plan.memory
         room = plan.available_bytes
-        reading = text((f"{plan.method}, {format_gib(room)} free a device" if room else plan.method, "muted"))
-        rows = [head(self.palette, width, f"{memory.place} memory, predicted", reading=reading)]
+        reading = text((f"{plan.method}, {format_size(room)} free a device" if room else plan.method, "muted"))
+        rows = [head(self.palette, width, f"Memory ({memory.place}), predicted", reading=reading)]
         scale = room or memory.peak_bytes
         for phase, needed in memory.phases.items():
             parts = sorted(memory.parts_by_phase[phase], key=lambda part: -part.bytes)
-            largest = ", ".join(f"{part.name} {format_gib(part.bytes)}" for part in parts[:2])
+            largest = ", ".join(f"{part.name} {format_size(part.bytes)}" for part in parts[:2])
             over = bool(room) and needed > room
-            rows.append(
-                text(
-                    (f" {phase:<9}", "text"),
-                    gauge(self.palette, max(8, width // 3), needed / scale, "warn" if over else "accent"),
-                    (f" {format_gib(needed):>9}", "text bold"),
-                    (f"  {largest}", "muted"),
-                )
+            row = text(
+                (f" {phase:<9}", "text"),
+                gauge(self.palette, max(8, width // 3), needed / scale, "warn" if over else "accent"),
+                (f" {format_size(needed):>9}", "text bold"),
+                (f"  {largest}", "muted"),
             )
+            rows.append(row if row.cell_len <= width else fit(row, width))
         low, high = memory.interval
-        peak = f" peak {format_gib(low)[:-4]}–{format_gib(high)}" + ("; an estimate" if memory.estimate else "")
+        peak = f" peak {format_size(low)}–{format_size(high)}" + ("; an estimate" if memory.estimate else "")
         rows.append(text((peak, "muted")))
         return rows
 
@@ -143,9 +181,8 @@ class SettingsStep(Step, inherit_bindings=False):
         self.query_one("#detail", Block).redraw()
 
     def _here(self) -> "Setting | None":
-        if self.plan is None or not self.plan.settings:
-            return None
-        return self.plan.settings[min(self.query_one("#values", Rows).cursor, len(self.plan.settings) - 1)]
+        shown = self.shown
+        return shown[min(self.query_one("#values", Rows).cursor, len(shown) - 1)] if shown else None
 
     @on(Fields.Changed)
     def changed(self, event: Fields.Changed) -> None:
@@ -166,9 +203,11 @@ class SettingsStep(Step, inherit_bindings=False):
 
         def named(key: str | None) -> None:
             if key:
-                self._ask(key if "." in key else f"grpo.{key}", "", "")
+                key = key if "." in key else f"grpo.{key}"
+                self._ask(key, spell(self.plan.value(key, "")) if self.plan else "", "")
 
-        self.app.push_screen(Type("Another key", "", "A field of GRPOConfig, or lora.… for one of LoraConfig."), named)
+        about = "A field of GRPOConfig, or lora.… for one of LoraConfig."
+        self.app.push_screen(Type("Another key", "", about, check=self.session.key_fault), named)
 
     def _ask(self, key: str, value: str, what: str) -> None:
         def typed(answer: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -18,6 +19,7 @@ from textual.worker import get_current_worker
 from grpo_tui.draft import STEPS, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+from grpo_tui.terminal import report_crash
 
 from .dialogs import Show
 from .drawn import Block
@@ -351,7 +353,13 @@ class Step(Screen[None], inherit_bindings=False):
         def say(text: str) -> None:
             self.post_message(self.Said(text, serial))
 
-        result = self.find(say)
+        try:
+            result = self.find(say)
+        except Exception:  # noqa: BLE001 - whatever it is, the other steps must stay within reach
+            where = report_crash(traceback.format_exc())
+            result = Problem(
+                TITLES[self.NAME], f"A fault of ours; the report is in {where}.", "Change an answer, or press r."
+            )
         if not worker.is_cancelled:
             self.post_message(self.Found(result, serial))
 

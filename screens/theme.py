@@ -209,6 +209,10 @@ _ASCII = str.maketrans(
         "┤": "+",
         "├": "+",
         "┈": ".",
+        "╭": "+",
+        "╮": "+",
+        "╰": "+",
+        "╯": "+",
         "╌": "-",
         "▌": "|",
         "●": "*",
@@ -296,6 +300,10 @@ class ThemedApp(App[ReturnType]):
     def leave_by_signal(self, number: int) -> None:
         """Restore the terminal and end as the signal wants it; a training goes on."""
         self.exit(return_code=128 + number)
+
+    def action_help_quit(self) -> None:
+        """Ctrl-C, which ends other programs: say which key ends this one."""
+        self.notify("q leaves, and everything is kept.", markup=False)
 
     def _handle_exception(self, error: Exception) -> None:
         # Textual offers no public door to an error before it prints it with the values of all variables.

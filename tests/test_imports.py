@@ -17,7 +17,8 @@ HEAVY = {"torch", "trl", "transformers", "datasets", "peft"}
 FLOORS = (
     ("__main__", "commands"),
     ("walk",),
-    ("preflight", "tryout"),
+    ("preflight",),
+    ("tryout",),
     ("session",),
     ("survey",),
     ("run", "diagnosis"),

@@ -221,7 +221,7 @@ def _script(project: Path, config: dict[str, Any]) -> Iterator[Check]:
             "train.py", "fail", f"It was written for other data: [data] says otherwise for {', '.join(stale_keys)}.",
             "Have it written anew by the wizard's review, or change prepare() and WRITTEN_FOR in it.",
         )  # fmt: skip
-    for name in folder.FILES:
+    for name in folder.files(project):
         path = project / name
         if not path.is_file():
             yield Check(name, "fail", f"{name} is missing.", "Write it with the wizard's review or: grpo-tui init")

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_tui import lock, state
 from grpo_tui.commands.printing import refuse
-from grpo_tui.draft import Approval, Draft
+from grpo_tui.draft import Approval, Draft, finish
 from grpo_tui.hardware.machine import GPU, format_gib
 from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
@@ -31,6 +31,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("dir", nargs="?", type=Path, metavar="DIR", help=_PROJECT_HELP)
     parser.add_argument("--yes", action="store_true", help="the yes: start what is shown; it is written down")
     parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help="go on with a run (default: the newest)")
+    parser.add_argument("--beside", action="store_true", help="start although another training of the project goes on")
     parser.add_argument("--name", help="name of the new run (default: date and time)")
     parser.add_argument(
         "--notify", metavar="COMMAND", help="shell command for when the run ends (GRPO_TUI_RUN, GRPO_TUI_EXIT)"
@@ -57,7 +58,11 @@ def execute(args: argparse.Namespace) -> int:
     if args.name and not resume and (project / folder.RUNS_FOLDER / args.name).exists():
         problem = Problem(args.name, "There is a run of this name.", "Choose another name, or go on with it: --resume.")
         return refuse(args.json, problem)
-    run = resume or project / folder.RUNS_FOLDER / (args.name or folder.new_name(datetime.now().astimezone()))
+    busy = [each for each in folder.runs(project) if each.life.alive]
+    if busy and not resume and not args.beside:
+        problem = launch.still_running(busy[0])
+        return refuse(args.json, replace(problem, remedy=f"{problem.remedy} Start another all the same with --beside."))
+    run = resume or project / folder.RUNS_FOLDER / (args.name or folder.free_name(project, datetime.now().astimezone()))
     shown = launch.command(project, run.resolve(), config, gpus, resume=resume is not None)
     notes = launch.collisions(project, config)
     if not args.json:
@@ -131,7 +136,8 @@ def _record(project: Path, draft: Draft, loaded: state.Loaded | Problem, approve
     if not isinstance(held, lock.Lock):
         return f"{held} is working on this project, so the yes stands in run.toml only."
     with held:
-        problem = state.save(project, replace(draft, approvals=(*draft.approvals, approved)))
+        started = finish(replace(draft, approvals=(*draft.approvals, approved)), "launch", approved.at, {})
+        problem = state.save(project, started)
     return str(problem) if problem else ""
 
 
@@ -148,7 +154,7 @@ def _foreground(job: Job, as_json: bool) -> int:
 
 
 def _lines(shown: launch.Command, source: Path, gpus: Sequence[GPU], notes: Sequence[Problem]) -> list[str]:
-    files = [source / name for name in (*folder.FILES, *folder.OPTIONAL_FILES) if (source / name).is_file()]
+    files = [source / name for name in (*folder.files(source), *folder.OPTIONAL_FILES) if (source / name).is_file()]
     rows = [
         "Command",
         f"  {shown}",
@@ -169,7 +175,9 @@ def _lines(shown: launch.Command, source: Path, gpus: Sequence[GPU], notes: Sequ
 
 
 def _as_json(shown: launch.Command, source: Path, notes: Sequence[Problem]) -> dict[str, Any]:
-    files = [str(source / name) for name in (*folder.FILES, *folder.OPTIONAL_FILES) if (source / name).is_file()]
+    files = [
+        str(source / name) for name in (*folder.files(source), *folder.OPTIONAL_FILES) if (source / name).is_file()
+    ]
     return {
         "command": list(shown.argv),
         "environment": dict(shown.environment),

@@ -248,6 +248,16 @@ def constructed(plan: Plan, worker: Caller) -> list[Problem]:
     (result,) = answer["results"]
     if "error" in result:
         return [explain(result["error"], result["text"], "lora" if result.get("lora") else "grpo")]
+    mistyped = [
+        Problem(
+            f"grpo.{name}",
+            f"{plan.value(f'grpo.{name}')!r} is not of the type that GRPOConfig wants here: {kind}.",
+            "Correct it, or leave it to the tuning.",
+        )
+        for name, kind in result["mistyped"].items()
+    ]
+    if mistyped:
+        return mistyped
     if result["generation_batch_size"] != plan.batch.generation_batch:
         return [
             Problem(

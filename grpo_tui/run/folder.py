@@ -1,5 +1,6 @@
 """Run folders: made with frozen copies of what runs, listed, and searched for checkpoints."""
 
+import itertools
 import json
 import re
 import shutil
@@ -46,6 +47,13 @@ class Checkpoint:
     step: int
     max_steps: int
     """How many steps its training was to have; 0: unknown."""
+
+
+def free_name(project: Path, now: datetime) -> str:
+    """A name for a new run that no run of `project` has."""
+    stem = new_name(now)
+    names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+    return next(name for name in names if not (project / RUNS_FOLDER / name).exists())
 
 
 def new_name(now: datetime) -> str:

@@ -167,6 +167,15 @@ def read_config(run: Path) -> dict[str, Any] | Problem:
         )
 
 
+def still_running(run: folder.RunSummary) -> Problem:
+    """That a training of this project goes on while another one is about to start."""
+    return Problem(
+        run.name,
+        f"A training of this project goes on: {run.life.words}",
+        "Watch or stop it; two at a time share memory and processor.",
+    )
+
+
 def collisions(project: Path, config: Mapping[str, Any]) -> list[Problem]:
     """Names in the project folder, or beside its rewards, that also name a module which training imports.
 

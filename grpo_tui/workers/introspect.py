@@ -13,6 +13,7 @@ import dataclasses  # noqa: E402
 import enum  # noqa: E402
 import inspect  # noqa: E402
 import tempfile  # noqa: E402
+import types  # noqa: E402
 import typing  # noqa: E402
 import warnings  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
@@ -91,6 +92,41 @@ def _planned_machine(world_size: int, ampere: bool) -> Iterator[None]:
         yield
 
 
+def _mistyped(cls: Any, settings: dict[str, Any]) -> dict[str, str]:
+    """Settings whose value is of another type than the field's annotation: name to the type that is wanted.
+
+    A dataclass takes any value; a wrong type fails in the first step, or is misread.
+    """
+    try:
+        hints = typing.get_type_hints(cls)
+    except (NameError, TypeError):
+        return {}
+    wrong = {name for name, value in settings.items() if name in hints and not _fits(value, hints[name])}
+    return {name: str(hints[name]).replace("typing.", "") for name in sorted(wrong)}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of TOML can stand where `hint` is wanted. What is not understood is let through."""
+    parts = typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, part) for part in parts)
+    plain = origin or hint
+    if plain is type(None):
+        return value is None
+    if not isinstance(plain, type):
+        return True
+    if issubclass(plain, enum.Enum):
+        return isinstance(value, str)
+    if plain is bool or isinstance(value, bool):
+        return plain is bool and isinstance(value, bool)
+    if plain is float:
+        return isinstance(value, int | float)
+    if plain in (int, str, dict, list):
+        return isinstance(value, plain)
+    return True
+
+
 def _construct(request: dict[str, Any]) -> dict[str, Any]:
     settings = dict(request["settings"])
     ampere = bool(request.get("ampere", True))
@@ -101,6 +137,7 @@ def _construct(request: dict[str, Any]) -> dict[str, Any]:
         except Exception as error:  # noqa: BLE001 - whatever it raises is the answer
             return {"error": type(error).__name__, "text": str(error)}
     return {
+        "mistyped": _mistyped(GRPOConfig, settings),
         "generation_batch_size": args.generation_batch_size,
         "steps_per_generation": args.steps_per_generation,
         "num_generations": args.num_generations,
