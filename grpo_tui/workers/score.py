@@ -1,7 +1,9 @@
 """The child that runs reward functions: one batch at a time, with a time-out, called as TRL's trainer calls them.
 
 `load`  {path, names, tokenizer} -> {tokens: is there a real tokenizer}
-`call`  {path, name, prompts, completions, columns, tokenizer, timeout} -> an outcome
+`call`  {path, name, prompts, completions, completion_ids, columns, tokenizer, timeout} -> an outcome
+
+`completion_ids` has the tokens of each completion, or null where they are not known: then the tokenizer makes them.
 
 An outcome is `returned` (with rewards, faults, notes, blocking, metrics), `raised` (with problem) or `hung`, and has
 the seconds that the call took.
@@ -14,7 +16,6 @@ channel = open_channel()
 import asyncio  # noqa: E402  the channel is opened before anything can print
 import copy  # noqa: E402
 import hashlib  # noqa: E402
-import re  # noqa: E402
 import signal  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable, Iterator  # noqa: E402
@@ -27,6 +28,7 @@ from grpo_tui.problem import Problem  # noqa: E402
 from grpo_tui.rewards.loading import Reward, forget, is_async, load_rewards, raised  # noqa: E402
 from grpo_tui.rewards.returned import read_returned  # noqa: E402
 from grpo_tui.rewards.source import NOT_PASSED  # noqa: E402
+from grpo_tui.rewards.tokens import find_tokenizer, token_ids  # noqa: E402
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -48,7 +50,7 @@ def load(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem
         return Problem(str(path), f"The file cannot be read: {error}.", "Check the path of the rewards file.")
     key = str(path)
     wanted = [name for name in params["names"] if (key, name) not in _loaded]
-    about = {"tokens": bool(_tokenizer(params["tokenizer"]))}
+    about = {"tokens": find_tokenizer(params["tokenizer"]) is not None}
     if _content.get(key) == content and not wanted:
         return about
     if _content.get(key, content) != content:
@@ -102,7 +104,10 @@ def _arguments(params: dict[str, Any], metrics: dict[str, float]) -> dict[str, A
             text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
             for prompt, text in zip(prompts, texts, strict=True)
         ],
-        "completion_ids": [_token_ids(text, params["tokenizer"]) for text in texts],
+        "completion_ids": [
+            token_ids(text, params["tokenizer"]) if ids is None else ids
+            for text, ids in zip(texts, params["completion_ids"] or [None] * len(texts), strict=True)
+        ],
     }
     return {
         **copy.deepcopy({**columns, **given}),
@@ -118,48 +123,6 @@ def _trainer_state() -> SimpleNamespace:
         epoch=0.0, global_step=0, max_steps=1, num_train_epochs=1, log_history=[], best_metric=None,
         is_local_process_zero=True, is_world_process_zero=True,
     )  # fmt: skip
-
-
-_tokenizers: dict[str, Any] = {}
-_words: dict[str, int] = {}
-
-
-def _token_ids(text: str, tokenizer: str) -> list[int]:
-    """Token ids of a completion; without a tokenizer one per word, equal words sharing one."""
-    real = _tokenizer(tokenizer)
-    if real is None:
-        return [_words.setdefault(word, len(_words)) for word in re.findall(r"\S+", text)]
-    return list(real.encode(text, add_special_tokens=False).ids)
-
-
-def _tokenizer(name: str) -> Any:
-    """The tokenizer of a local folder, or of a hub model that is in the cache; None where there is none to be had."""
-    if name not in _tokenizers:
-        file = Path(name) / "tokenizer.json" if name else None
-        if file is not None and not file.is_file():
-            file = _cached(name)
-        _tokenizers[name] = _read_tokenizer(file) if file else None
-    return _tokenizers[name]
-
-
-def _read_tokenizer(file: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    try:
-        return Tokenizer.from_file(str(file))
-    except Exception:  # noqa: BLE001  its errors are bare Exceptions; words stand in, and it is said
-        return None
-
-
-def _cached(model: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = try_to_load_from_cache(model, "tokenizer.json")
-    except HFValidationError:  # a folder, without the file
-        return None
-    return Path(found) if isinstance(found, str) else None
 
 
 @contextmanager

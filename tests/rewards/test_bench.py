@@ -1,5 +1,6 @@
 """Reward functions really run in a child process on sample completions."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def test_a_table_of_rewards_weighted_sums_and_advantages(scored: Scored) -> None
         def correct(completions, answer, **kwargs):
             return [1.0 if right in text else 0.0 for text, right in zip(completions, answer)]
         def brief(completions, completion_ids, **kwargs):
-            return [1.0 / len(ids) for ids in completion_ids]
+            return [1.0 / (len(ids) - 1) for ids in completion_ids]
         """,
         "correct brief",
         weights=(1.0, 0.25),
@@ -48,7 +49,7 @@ def test_the_call_has_all_that_the_trainer_passes(scored: Scored) -> None:
         def sees(prompts, completions, completion_ids, trainer_state, log_extra, log_metric, **kwargs):
             assert prompts[0] == [{"role": "user", "content": "2+2?"}], prompts
             assert completions[0] == [{"role": "assistant", "content": "4"}], completions
-            assert [len(ids) for ids in completion_ids] == [1, 3] and completion_ids[1][0] != completion_ids[1][2]
+            assert [len(ids) for ids in completion_ids] == [2, 4] and completion_ids[1][0] != completion_ids[1][2]
             assert (trainer_state.global_step, sorted(kwargs)) == (0, ["answer", "level"])
             log_extra("extracted", ["4", "5"])
             log_metric("share", 0.5)
@@ -76,11 +77,43 @@ def test_real_token_ids_are_passed_when_the_tokenizer_is_at_hand(scored: Scored,
     assert "Words stood in" not in str(table.notes)
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer_config.json", {"eos_token": "<end>"}),
+        ("tokenizer_config.json", {"eos_token": {"content": "<end>", "special": True}}),
+        ("generation_config.json", {"eos_token_id": [1, 2]}),
+        ("config.json", {"eos_token_id": 1}),
+    ],
+)
+def test_the_end_token_is_counted_as_in_training(
+    scored: Scored, tmp_path: Path, file: str, content: dict[str, object]
+) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"?": 0, "<end>": 1, "yes": 7}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / file).write_text(json.dumps(content))
+    code = (
+        "def length(completions, completion_ids, **kwargs): return [float(len(i)) + i[-1] / 10 for i in completion_ids]"
+    )
+    table = scored(code, "length", completions=("yes yes", "yes"), tokenizer=str(tmp_path))
+    assert table.rewards == ((3.1,), (2.1,))
+
+
+def test_tokens_that_the_model_wrote_are_passed_as_they_are(scored: Scored) -> None:
+    """A completion that was cut has no end token, and its text may be tokenized otherwise than it was written."""
+    code = "def last(completions, completion_ids, **kwargs): return [float(ids[-1]) for ids in completion_ids]"
+    table = scored(code, "last", completions=("a", "b"), completion_ids=((5, 2), (9, 9, 9)))
+    assert table.rewards == ((2.0,), (9.0,))
+
+
 @pytest.mark.parametrize("tokenizer", ["", "/no/such/folder", "nobody/not-in-the-cache"])
 def test_words_stand_in_for_tokens_and_it_is_said(scored: Scored, tokenizer: str) -> None:
     code = "def count(completions, completion_ids, **kwargs): return [float(len(each)) for each in completion_ids]"
     table = scored(code, "count", completions=("one  two\nthree", ""), tokenizer=tokenizer)
-    assert table.rewards == ((3.0,), (0.0,))
+    assert table.rewards == ((4.0,), (1.0,)), "the end counts as one"
     assert table.notes["count"] == ("Words stood in for tokens here: no tokenizer was at hand.",)
 
 
