@@ -96,6 +96,14 @@ class ModelAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Example:
+    """A question and how it shall be answered, shown to the model before every prompt."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetAnswer:
     """The prompts to practise on, and how a row becomes one."""
 
@@ -107,13 +115,16 @@ class DatasetAnswer:
     """How the file is read: `encoding`, `delimiter`; only what differs from the plain reading."""
 
     prompt: str = ""
-    """Column of the prompt: text, or a list of chat messages."""
+    """Column of the prompt: text, or a list of chat messages. A dotted name leads into nested columns."""
 
     answer: str = ""
-    """Column of the right answer; empty: the rewards need none."""
+    """Column of the right answer, such as `reward_model.ground_truth`; empty: the rewards need none."""
 
     system: str = ""
     """System prompt put before every prompt; empty: none."""
+
+    examples: tuple[Example, ...] = ()
+    """Worked examples put behind the system prompt: one or a few shots."""
 
     extract: str = "as_is"
     """How the answer is taken out of its column: a rule name of `grpo_tui.dataset.mapping`."""
@@ -132,6 +143,12 @@ class DatasetAnswer:
 
     plain: bool = False
     """Prompts stay plain text instead of chat messages: for a model without a chat template."""
+
+    eval_share: float = 0.0
+    """Share of the prompts that are kept apart from training, from 0 (none) to below 1."""
+
+    seed: int = 42
+    """Which prompts those are: another seed chooses others."""
 
 
 @dataclass(frozen=True, kw_only=True)

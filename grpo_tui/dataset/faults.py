@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from grpo_tui.dataset.prompts import PREFIX, RESERVED, functions
+from grpo_tui.dataset.prompts import PREFIX, RESERVED, ROLES, functions, leaks_function
 from grpo_tui.dataset.rows import Row, UnreadableError, never
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.inert import one_line
@@ -61,8 +62,21 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ("leave_out", "keep", "stop"),
             "Another rule may find it; kept, the reward gets None.",
         ),
+        "leaked": Kind(
+            "the prompt gives the answer away",
+            ("keep", "leave_out", "stop"),
+            "A model that only copies is paid for it. Some tasks are like that, such as finding a word in a text.",
+        ),
         "duplicate": Kind(
-            "same prompt again", ("keep", "stop"), "It is practised more often than the others, which may be meant."
+            "same prompt again",
+            ("keep", "leave_out", "stop"),
+            "It is practised more often than the others, which may be meant.",
+        ),
+        "mixed_type": Kind(
+            "values of several types in one column",
+            ("keep", "convert", "stop"),
+            "A reward gets now one type, now another. Convert makes text of every column beside the prompt; the answer"
+            " is text in any case.",
         ),
         "over_long": Kind(
             "longer than the limit",
@@ -70,7 +84,9 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "TRL cuts no prompt: a long one costs memory on one step, or stops vLLM.",
         ),
         "reserved_name": Kind(
-            "column name that the trainer uses", ("keep",), f"The column is kept and called {PREFIX}… in training."
+            "column name that the trainer uses",
+            ("keep", "leave_out"),
+            f"Kept, the column is called {PREFIX}… in training.",
         ),
         "too_few_rows": Kind(
             "fewer prompts than one generation needs",
@@ -121,11 +137,14 @@ class Scan:
 
     rows: int
     usable: int
-    """Rows that become a prompt. Over-long ones are among them: their number is known in training only."""
+    """Rows that become a prompt to train on. Over-long ones are among them: their number is known in training only."""
 
     faults: tuple[Fault, ...]
     complete: bool = True
     """False: it was cancelled on the way."""
+
+    held_out: int = 0
+    """Rows that would be usable and are kept apart from training."""
 
 
 @dataclass
@@ -165,38 +184,49 @@ def scan(
     progress: Callable[[int], None] | None = None,
     cancelled: Callable[[], bool] = never,
 ) -> Scan | Problem:
-    """Look at each of `rows`, as they stand in the source; eight bytes a row are kept, to tell repeated prompts.
+    """Look at each of `rows`, as they stand in the source; sixteen bytes a row are kept, to tell repeated prompts.
 
     `prompt_lengths`: row number to length in tokens, of all rows or of a sample. `needed`: prompts that one generation
     takes (`generation_batch_size / num_generations`), 0 if not known. `progress` gets the number of rows done.
     """
     made = functions(answer)
-    prepare, as_text, extract = made["prepare"], made.get("as_text"), made.get("extract")
+    prepare, prompt_of, extract = made["prepare"], made["prompt_of"], made.get("extract")
+    as_text, value_of = made.get("as_text") if answer.answer else None, made.get("value_of", dict.get)
+    is_held_out = made.get("is_held_out")
     tally = _Tally()
+    leaked, types = _Leaks(), _Types(answer.prompt)
     kinds: dict[str, _Tally] = {"text": _Tally(), "messages": _Tally()}
-    marks = array("Q")
+    marks, trained_on = array("Q"), array("Q")
     reserved: dict[str, None] = {}
-    number = usable = 0
+    number = held_out = 0
     complete = True
     try:
         for number, row in enumerate(rows, 1):
             at = number - 1
-            value = row.get(answer.prompt)
-            kind = prompt_kind(value)
+            kind = prompt_kind(value_of(row, answer.prompt))
+            asked = prompt_of(row)
             if kind in kinds:
                 kinds[kind].add(kind, at)
-                marks.append(_mark(value))
             else:
                 tally.add(kind, at)
-                marks.append(0)
+            mark = 0 if asked is None else _mark(asked)
+            marks.append(mark)
             if as_text is not None:
-                text = as_text(row.get(answer.answer)) or ""
+                text = as_text(value_of(row, answer.answer)) or ""
+                found = extract(text) if extract is not None else text
                 if not text.strip():
                     tally.add("missing_answer", at)
-                elif extract is not None and extract(text) is None:
+                elif found is None:
                     tally.add("unparsable", at)
+                elif asked is not None:
+                    leaked.look(at, asked, found)
+            types.look(at, row)
             reserved.update(dict.fromkeys(name for name in row if name in _taken(answer)))
-            usable += prepare(row) is not None
+            if prepare(row) is not None:
+                if is_held_out is not None and is_held_out(row):
+                    held_out += 1
+                else:
+                    trained_on.append(mark)
             if number % 1000 == 0:
                 if progress is not None:
                     progress(number)
@@ -206,7 +236,18 @@ def scan(
     except UnreadableError as error:
         return error.problem
     _add_repeated(tally, marks)
+    dropped = answer.faults.get("duplicate") == "leave_out"
+    usable = len(set(trained_on)) if dropped else len(trained_on)
     texts: dict[str, str] = {}
+    if leaked.beyond_chance():
+        _take(tally, leaked.tally, "leaked")
+        texts["leaked"] = (
+            f"{tally.counts['leaked']} of {leaked.looked_at} prompts hold their answer; by chance, as the answer of the"
+            f" row before shows, it would be {leaked.by_chance}."
+        )
+    if types.tally.counts:
+        _take(tally, types.tally, "mixed_type")
+        texts["mixed_type"] = f"{one_line(types.words(), 300)}."
     plain, chat = (kinds[kind].counts.get(kind, 0) for kind in ("text", "messages"))
     if plain and chat:
         fewer = "text" if plain < chat else "messages"
@@ -230,7 +271,64 @@ def scan(
         tally.counts["unused_rest"] = usable % needed
         texts["unused_rest"] = f"Never used in an epoch: {usable % needed} of {usable} prompts."
     faults = tuple(_fault(kind, tally, texts.get(kind, ""), number, answer) for kind in KINDS if kind in tally.counts)
-    return Scan(number, usable, faults, complete)
+    return Scan(number, usable, faults, complete, held_out)
+
+
+class _Leaks:
+    """How often a prompt holds its own answer, and how often that of the row before, as chance would have it."""
+
+    def __init__(self) -> None:
+        self.tally = _Tally()
+        self.looked_at = self.by_chance = 0
+        self._leaks = leaks_function()
+        self._before: str | None = None
+
+    def look(self, row: int, prompt: Any, answer: str) -> None:
+        self.looked_at += 1
+        if self._leaks(prompt, answer):
+            self.tally.add("leaked", row)
+        self.by_chance += self._leaks(prompt, self._before)
+        self._before = answer
+
+    def beyond_chance(self) -> bool:
+        """Do more prompts hold their own answer than chance, give or take two standard deviations, would have it?"""
+        return self.tally.counts.get("leaked", 0) > self.by_chance + 2 * math.sqrt(self.by_chance)
+
+
+class _Types:
+    """Columns beside the prompt whose values are of several types; whole and other numbers are one."""
+
+    def __init__(self, prompt: str) -> None:
+        self.tally = _Tally()
+        self._prompt = prompt
+        self._seen: dict[str, dict[str, int]] = {}
+
+    def look(self, row: int, values: Row) -> None:
+        odd = False
+        for name, value in values.items():
+            if name == self._prompt or value is None:
+                continue
+            kind = "number" if type(value) in (int, float) else type(value).__name__
+            seen = self._seen.setdefault(name, {})
+            seen[kind] = seen.get(kind, 0) + 1
+            odd = odd or kind != next(iter(seen))
+        if odd:
+            self.tally.add("mixed_type", row)
+
+    def words(self) -> str:
+        """Each such column with its types and how many values have them."""
+        return "; ".join(
+            f"{name}: {', '.join(f'{count} {_TYPE_NAMES.get(kind, kind)}' for kind, count in seen.items())}"
+            for name, seen in self._seen.items()
+            if len(seen) > 1
+        )
+
+
+_TYPE_NAMES: Mapping[str, str] = {"str": "text", "dict": "objects", "list": "lists", "bool": "true or false"}
+
+
+def _take(tally: _Tally, other: _Tally, kind: str) -> None:
+    tally.counts[kind], tally.rows[kind] = other.counts[kind], other.rows[kind]
 
 
 def prompt_kind(value: Any) -> str:
@@ -241,8 +339,15 @@ def prompt_kind(value: Any) -> str:
         return "text" if value.strip() else "empty"
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         return "not_text"
-    asked = [message for message in value if message.get("role") != "assistant"]
-    return "messages" if asked and str(asked[-1].get("content") or "").strip() else "empty"
+    asked = [message for message in value if _said(message)[0] != "assistant"]
+    return "messages" if asked and str(_said(asked[-1])[1] or "").strip() else "empty"
+
+
+def _said(message: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Who says what, in either way of writing it."""
+    if "from" in message:
+        return ROLES.get(str(message["from"]), message["from"]), message.get("value")
+    return message.get("role"), message.get("content")
 
 
 def _fault(kind: str, tally: _Tally, text: str, total: int, answer: DatasetAnswer) -> Fault:

@@ -1,7 +1,7 @@
 """Which column is the prompt, which the answer, and how the answer is taken out of it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -142,10 +142,38 @@ def mapping_problems(answer: DatasetAnswer, columns: Sequence[Column]) -> list[P
     if not answer.prompt:
         problems.append(Problem("prompt column", "No column is chosen for the prompt.", there))
     for title, name in (("prompt column", answer.prompt), ("answer column", answer.answer)):
-        if name and name not in names:
+        if name and name not in names and not _leads_into(name, columns):
             problems.append(Problem(title, f"There is no column '{one_line(name, 60)}'.", there))
     fault = rule_problem(answer)
     return [*problems, fault] if fault else problems
+
+
+def _leads_into(name: str, columns: Sequence[Column]) -> bool:
+    """Does a dotted name begin with a column that has others inside it? Whether they are there is seen row by row."""
+    first, dot, _ = name.partition(".")
+    return bool(dot) and any(column.name == first and column.type in _NESTED for column in columns)
+
+
+_NESTED = ("struct", "json", "list")
+
+
+def choices(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:
+    """The names that may be chosen as prompt or answer: all columns, and behind each the ones inside it, dotted."""
+    names: dict[str, None] = {}
+    for column in columns:
+        names[column.name] = None
+        if column.type in ("struct", "json"):
+            values = (row.get(column.name) for row in rows)
+            names.update(dict.fromkeys(f"{column.name}.{path}" for value in values for path in _paths(value)))
+    return tuple(names)
+
+
+def _paths(value: Any, depth: int = 3) -> Iterator[str]:
+    """Dotted names of what an object holds, those of objects in it included, to a depth."""
+    if isinstance(value, dict) and depth:
+        for name, inner in value.items():
+            yield str(name)
+            yield from (f"{name}.{path}" for path in _paths(inner, depth - 1))
 
 
 @dataclass(frozen=True)
@@ -207,6 +235,9 @@ def propose(
         reasons["answer"] = "set by you"
     elif answer := _by_name(ANSWER_NAMES, others):
         reasons["answer"] = f"the column is called '{answer}'"
+    elif answer := _by_name(ANSWER_NAMES, inside := _inside(columns, rows, prompt)):
+        answer = inside[answer]
+        reasons["answer"] = f"inside it there is '{answer.rpartition('.')[2]}'"
     rule, argument = "as_is", ""
     if answer:
         rule, argument, reasons["extract"] = _proposed_rule(rows, answer)
@@ -217,7 +248,7 @@ def propose(
 
 
 def _proposed_rule(rows: Sequence[Row], column: str) -> tuple[str, str, str]:
-    values = [row[column] for row in rows if row.get(column) is not None]
+    values = [value for row in rows if (value := _at(row, column)) is not None]
     texts = [value for value in values if isinstance(value, str)]
     for rule, argument, words, pattern in _PATTERNS:
         found = sum(bool(pattern.search(text)) for text in texts)
@@ -230,7 +261,21 @@ def _proposed_rule(rows: Sequence[Row], column: str) -> tuple[str, str, str]:
     return "as_is", "", "no marker is in more than nine of ten answers"
 
 
-def _by_name(names: Sequence[str], columns: Mapping[str, Column]) -> str:
+def _inside(columns: Sequence[Column], rows: Sequence[Row], prompt: str | None) -> dict[str, str]:
+    """The names of columns inside others, each with its dotted name; those nearest to the surface count."""
+    dotted = [name for name in choices(columns, rows) if "." in name and name.partition(".")[0] != prompt]
+    return {name.rpartition(".")[2]: name for name in sorted(dotted, key=lambda name: -name.count("."))}
+
+
+def _at(row: Row, name: str) -> Any:
+    """The value of a column, or of one inside another."""
+    value: Any = row
+    for part in [name] if name in row else name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _by_name(names: Sequence[str], columns: Mapping[str, Any]) -> str:
     lowered = {name.lower().strip(): name for name in columns}
     return next((lowered[name] for name in names if name in lowered), "")
 
@@ -242,7 +287,9 @@ def _could_be_prompt(column: Column, rows: Sequence[Row]) -> bool:
 def _is_chat(rows: Sequence[Row], name: str) -> bool:
     filled = [row[name] for row in rows if row.get(name)]
     return bool(filled) and all(
-        isinstance(value, list) and isinstance(value[0], dict) and {"role", "content"} <= value[0].keys()
+        isinstance(value, list)
+        and isinstance(value[0], dict)
+        and ({"role", "content"} <= value[0].keys() or {"from", "value"} <= value[0].keys())
         for value in filled
     )
 

@@ -1,7 +1,17 @@
-"""The code that turns a row into a prompt: what the preview runs is the very text that train.py holds."""
+"""The code that turns a row into a prompt: what the preview runs is the very text that train.py holds.
+
+The text defines, for the answers given:
+
+`prompt_of(row)`                     what a row of the source asks: chat messages, or text if `answer.plain`
+`prepare(row)`                       the row as the trainer takes it; None: it is left out
+`is_held_out(row)`                   only if a share is kept apart: is this row of the source one of them?
+`prepare_rows(rows, held_out=False)` all of it, row after row: what train.py calls, with `held_out` for the eval set
+
+`prepare` decides on one row. What needs the other rows, repeated prompts above all, is done by `prepare_rows`.
+"""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpo_tui.dataset.mapping import RULES
@@ -17,6 +27,9 @@ RESERVED = (
 PREFIX = "source_"
 """Put before the name of a column whose own name is taken."""
 
+ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bard": "assistant", "bing": "assistant"}
+"""Who speaks in ShareGPT's conversations, as chat templates name it."""
+
 _AS_TEXT = '''
 def as_text(value):
     """The value as text: whole numbers without a fraction, lists and objects as JSON; None where there is none."""
@@ -27,58 +40,341 @@ def as_text(value):
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, (list, dict)) else str(value)
 '''
 
+_VALUE_OF = '''
+def value_of(row, path):
+    """The value at the end of a dotted path through nested columns; None where there is none."""
+    if path in row:
+        return row[path]
+    value = row
+    try:
+        for name in path.split("."):
+            value = value[int(name)] if isinstance(value, list) else value[name]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+    return value
+'''
+
+_LEAKS = '''
+def leaks(prompt, answer):
+    """Does the prompt give the answer away? A short one may stand there by chance: it counts behind "answer" only."""
+    text = prompt if isinstance(prompt, str) else "\\n".join(str(message.get("content")) for message in prompt)
+    answer = (answer or "").strip()
+    if not answer or answer.lower() not in text.lower():
+        return False
+    for found in re.finditer(rf"(?<![\\w.,]){re.escape(answer)}(?!\\w|[.,]\\d)", text, re.IGNORECASE):
+        before = text[: found.start()].rpartition("\\n")[2]
+        if re.search(r"(?:^\\s*[-*•]|[(\\[]?\\b[A-Za-z0-9][)\\].:])\\s*$", before):
+            continue  # one of several choices
+        if len(answer) >= 4 or re.search(r"\\b(answer|solution|result)( is)?\\s*[:=]?\\s*$", before, re.IGNORECASE):
+            return True
+    return False
+'''
+
+_STOP = '''
+class StopError(Exception):
+    """A row that training shall not start with."""
+'''
+
+_WHY = {
+    "null": "no prompt",
+    "not_text": "neither text nor messages",
+    "empty": "nothing to answer",
+    "missing_answer": "no answer to compare with",
+    "unparsable": "no answer is found in it",
+    "leaked": "its prompt gives the answer away",
+}
+"""The fault of one row, in the words of the code that is written."""
+
 
 def prepare_code(answer: DatasetAnswer) -> str:
-    """Source of `def prepare(row)` and what it needs, for the answers given.
+    """Source of `prepare`, of `prepare_rows` and of what they need, for the answers given.
 
     `prepare` returns {"prompt": ..., "answer": text or None, and the other columns}, or None for a row that is left
-    out. `prompt` is a list of chat messages, or text if `answer.plain`. `answer` is there only with an answer column.
+    out. `prompt` is a list of chat messages, or text if `answer.plain`. `answer` is there only with an answer column,
+    and always text: a column of that name keeps its own values and types as `source_answer`. At a row that was chosen
+    to stop training `prepare` raises StopError, and `prepare_rows` ends with the row's number.
     """
     rule = RULES[answer.extract]
-    imports = {name for name in rule.imports if answer.answer} | ({"json"} if answer.answer else set())
-    parts = ["\n".join(f"import {name}" for name in sorted(imports))]
-    if answer.system:
-        parts.append(f"SYSTEM = {_literal(answer.system)}")
-    if answer.answer:
+    dotted = any("." in name for name in (answer.prompt, answer.answer))
+    leaks = answer.answer and _choice(answer, "leaked", "keep") != "keep"
+    convert = answer.faults.get("mixed_type") == "convert"
+    imports = {name for name in rule.imports if answer.answer} | ({"re"} if leaks else set())
+    imports |= {"json"} if answer.answer or convert or _marks(answer) else set()
+    imports |= {"hashlib"} if _marks(answer) else set()
+    parts = ["\n".join(f"import {name}" for name in sorted(imports)), *_constants(answer)]
+    if answer.answer or convert:
         parts.append(_AS_TEXT)
-        if rule.code:
-            parts.append(rule.code.replace("{argument}", _literal(answer.extract_argument)))
-    parts.append(_prepare(answer))
+    if answer.answer and rule.code:
+        parts.append(rule.code.replace("{argument}", _literal(answer.extract_argument)))
+    parts += [code for code, needed in ((_VALUE_OF, dotted), (_LEAKS, leaks), (_STOP, _stops(answer))) if needed]
+    parts += [_prompt_of(answer), _prepare(answer), split_code(answer), _prepare_rows(answer)]
     return "\n\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
+def split_code(answer: DatasetAnswer) -> str:
+    """Source of `is_held_out(row)`, a part of `prepare_code`; empty where no prompt is kept apart.
+
+    It goes by what the row asks and by the seed, not by the row's number: the same prompt is always on the same side,
+    and rows that come or go change nothing for the others.
+    """
+    if not answer.eval_share:
+        return ""
+    return f'''
+def is_held_out(row):
+    """Is this row of the source kept apart from training? It goes by the prompt: the same one is on the same side."""
+    digest = hashlib.sha256(b"{answer.seed} " + json.dumps(prompt_of(row), default=str).encode()).digest()
+    return int.from_bytes(digest[:8], "big") < {answer.eval_share!r} * 2**64
+'''
+
+
 def prepare_function(answer: DatasetAnswer) -> Callable[[Row], Row | None]:
-    """`prepare` itself, made by executing the text of `prepare_code`."""
+    """`prepare` itself, made by executing the text of `prepare_code`; a row that stops training becomes None."""
     return functions(answer)["prepare"]
 
 
+def held_out_function(answer: DatasetAnswer) -> Callable[[Row], bool]:
+    """`is_held_out` itself, for rows as they stand in the source."""
+    return functions(answer).get("is_held_out", _never_held_out)
+
+
 def functions(answer: DatasetAnswer) -> dict[str, Callable[..., Any]]:
-    """The functions of `prepare_code` by name: `prepare`, and `as_text` and `extract` where it has them."""
+    """The functions of `prepare_code` by name. Here `prepare` and `prompt_of` raise nothing: they return None."""
     namespace: dict[str, Any] = {"__name__": "prepare"}
     exec(compile(prepare_code(answer), "<prepare>", "exec"), namespace)
-    return {name: namespace[name] for name in ("prepare", "as_text", "extract") if name in namespace}
+    made = {name: namespace[name] for name in _MADE if name in namespace}
+    if stop := namespace.get("StopError"):
+        made |= {name: _quiet(made[name], stop) for name in ("prepare", "prompt_of")}
+    return made
 
 
-def _prepare(answer: DatasetAnswer) -> str:
-    lines = [f"prompt = row.get({_literal(answer.prompt)})", *(_plain(answer) if answer.plain else _chat(answer))]
-    taken = ["prompt", *RESERVED]
-    if answer.answer:
-        taken.insert(1, "answer")
-        lines += _answer(answer)
-    rest = (
-        f'{{"{PREFIX}" + name if name in TAKEN else name: value for name, value in row.items()' + _dropped(answer) + "}"
-    )
-    given = '{"prompt": prompt, ' + ('"answer": answer, ' if answer.answer else "") + "**rest}"
+_MADE = ("as_text", "value_of", "extract", "leaks", "prompt_of", "prepare", "is_held_out", "prepare_rows")
+
+
+def _quiet(function: Callable[[Row], Any], stop: type[Exception]) -> Callable[[Row], Any]:
+    def quiet(row: Row) -> Any:
+        try:
+            return function(row)
+        except stop:
+            return None
+
+    return quiet
+
+
+def _never_held_out(row: Row) -> bool:
+    return False
+
+
+def leaks_function() -> Callable[[Any, str | None], bool]:
+    """`leaks(prompt, answer)` as it is written where rows with such prompts are left out."""
+    namespace: dict[str, Any] = {}
+    exec(compile("import re\n" + _LEAKS, "<leaks>", "exec"), namespace)
+    function: Callable[[Any, str | None], bool] = namespace["leaks"]
+    return function
+
+
+def _choice(answer: DatasetAnswer, kind: str, usual: str = "leave_out") -> str:
+    return answer.faults.get(kind, usual)
+
+
+def _stops(answer: DatasetAnswer) -> bool:
+    return any(answer.faults.get(kind) == "stop" for kind in _WHY)
+
+
+def _marks(answer: DatasetAnswer) -> bool:
+    """Must prompts be compared with one another?"""
+    return bool(answer.eval_share) or _choice(answer, "duplicate", "keep") != "keep"
+
+
+def _out(answer: DatasetAnswer, kind: str) -> str:
+    """The line that is run at a row with this fault."""
+    if answer.faults.get(kind) == "stop":
+        return f"    raise StopError({_literal(_WHY[kind])})"
+    return f"    return None  # {_WHY[kind]}"
+
+
+def _constants(answer: DatasetAnswer) -> list[str]:
+    parts = [f"SYSTEM = {_literal(answer.system)}"] if answer.system else []
+    if answer.examples and answer.plain:
+        text = "".join(f"{example.question}\n{example.answer}\n\n" for example in answer.examples)
+        parts.append(f"EXAMPLES = {_literal(text)}")
+    elif answer.examples:
+        messages = [
+            f'    {{"role": "{role}", "content": {textwrap.indent(_literal(text), "    ").lstrip()}}},'
+            for example in answer.examples
+            for role, text in (("user", example.question), ("assistant", example.answer))
+        ]
+        parts.append("EXAMPLES = [\n" + "\n".join(messages) + "\n]")
+    if not answer.plain:
+        roles = ", ".join(f'"{name}": "{role}"' for name, role in ROLES.items())
+        parts.append(f"# who speaks in ShareGPT's conversations, as chat templates name it\nROLES = {{{roles}}}")
+    taken = ["prompt", *(["answer"] if answer.answer else []), *RESERVED]
     names = textwrap.fill(
         ", ".join(f'"{name}"' for name in taken), 100, initial_indent="    ", subsequent_indent="    "
     )
-    return (
-        f"# names that the trainer keeps for itself: such a column gets another one\nTAKEN = {{\n{names},\n}}\n\n\n"
-        "def prepare(row):\n"
-        '    """One row of the source as the trainer takes it; None: the row is left out."""\n'
-        + textwrap.indent("\n".join([*lines, f"rest = {rest}", f"return {given}"]), "    ")
-        + "\n"
+    return [
+        *parts,
+        f"# names that the trainer keeps for itself: such a column gets another one\nTAKEN = {{\n{names},\n}}",
+    ]
+
+
+def _prompt_of(answer: DatasetAnswer) -> str:
+    return _function(
+        "prompt_of(row)",
+        f"What the row asks, as {'text' if answer.plain else 'chat messages'}; None: nothing that can be answered.",
+        [f"prompt = {_column(answer.prompt)}", *(_plain(answer) if answer.plain else _chat(answer)), "return prompt"],
     )
+
+
+def _plain(answer: DatasetAnswer) -> list[str]:
+    return [
+        *_null(answer),
+        "if not isinstance(prompt, str):",
+        _out(answer, "not_text"),
+        "if not prompt.strip():",
+        _out(answer, "empty"),
+    ]
+
+
+def _chat(answer: DatasetAnswer) -> list[str]:
+    own = ['prompt = [message for message in prompt if message.get("role") != "system"]'] if answer.system else []
+    return [
+        *_null(answer),
+        "if isinstance(prompt, str):",
+        '    prompt = [{"role": "user", "content": prompt}]',
+        "if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):",
+        _out(answer, "not_text"),
+        "prompt = [",
+        '    {"role": ROLES.get(str(message["from"]), message["from"]), "content": message.get("value")}'
+        ' if "from" in message else message',
+        "    for message in prompt",
+        "]",
+        *own,
+        'while prompt and prompt[-1].get("role") == "assistant":',
+        "    prompt = prompt[:-1]  # the reply is what shall be learnt",
+        'if not prompt or not str(prompt[-1].get("content") or "").strip():',
+        _out(answer, "empty"),
+    ]
+
+
+def _null(answer: DatasetAnswer) -> list[str]:
+    """A missing prompt has a line of its own only where something else becomes of it than of a wrong one."""
+    if _choice(answer, "null") == _choice(answer, "not_text"):
+        return []
+    return ["if prompt is None or prompt != prompt:", _out(answer, "null")]
+
+
+def _prepare(answer: DatasetAnswer) -> str:
+    lines = ["prompt = prompt_of(row)", "if prompt is None:", "    return None"]
+    if answer.answer:
+        lines += _answer(answer)
+    lines += _opening(answer)
+    value = "as_text(value)" if answer.faults.get("mixed_type") == "convert" else "value"
+    dropped = answer.faults.get("reserved_name") == "leave_out"
+    name = "name" if dropped else f'"{PREFIX}" + name if name in TAKEN else name'
+    kept = " if name not in TAKEN" if dropped else ' if name != "prompt"' if answer.prompt == "prompt" else ""
+    given = '{"prompt": prompt, ' + ('"answer": answer, ' if answer.answer else "") + "**rest}"
+    return _function(
+        "prepare(row)",
+        "One row of the source as the trainer takes it; None: the row is left out.",
+        [*lines, f"rest = {{{name}: {value} for name, value in row.items(){kept}}}", f"return {given}"],
+    )
+
+
+def _opening(answer: DatasetAnswer) -> list[str]:
+    """What is put before the prompt: the system prompt, then the examples."""
+    if answer.plain:
+        before = ['SYSTEM + "\\n\\n"'] * bool(answer.system) + ["EXAMPLES"] * bool(answer.examples)
+        return [f"prompt = {' + '.join([*before, 'prompt'])}"] if before else []
+    if answer.system:
+        examples = " + EXAMPLES" if answer.examples else ""
+        return [f'prompt = [{{"role": "system", "content": SYSTEM}}]{examples} + prompt']
+    if answer.examples:
+        return [
+            'own = 1 if prompt[0].get("role") == "system" else 0',
+            "prompt = prompt[:own] + EXAMPLES + prompt[own:]",
+        ]
+    return []
+
+
+def _answer(answer: DatasetAnswer) -> list[str]:
+    extracts = bool(RULES[answer.extract].code)
+    missing, unparsable = _choice(answer, "missing_answer"), _choice(answer, "unparsable")
+    lines = [
+        f'text = as_text({_column(answer.answer)}) or ""',
+        "answer = extract(text)" if extracts else "answer = text if text.strip() else None",
+    ]
+    if not extracts or missing == unparsable:
+        guards = [("answer is None", "missing_answer")] if missing != "keep" else []
+    else:
+        guards = [("not text.strip()", "missing_answer"), ("answer is None and text.strip()", "unparsable")]
+        guards = [(test, kind) for test, kind in guards if _choice(answer, kind) != "keep"]
+    if _choice(answer, "leaked", "keep") != "keep":
+        guards.append(("leaks(prompt, answer)", "leaked"))
+    return lines + [line for test, kind in guards for line in (f"if {test}:", _out(answer, kind))]
+
+
+def _prepare_rows(answer: DatasetAnswer) -> str:
+    """`prepare_rows` with no more in it than the choices need."""
+    setup: list[str] = []
+    steps = ["prepared = prepare(row)"]
+    if _stops(answer):
+        steps = [
+            "try:",
+            "    prepared = prepare(row)",
+            "except StopError as error:",
+            '    raise SystemExit(f"Row {number} of the data: {error}. Training was to stop there.") from None',
+        ]
+    if answer.faults.get("mixed_kind") == "stop" and not answer.convert_plain:
+        setup.append("kinds = set()")
+        steps += [
+            "if prepared is not None:",
+            f"    kinds.add(isinstance({_column(answer.prompt)}, str))",
+            "if len(kinds) > 1:",
+            '    raise SystemExit(f"Row {number} of the data: plain text and chat messages in one column.")',
+        ]
+    if answer.faults.get("mixed_type") == "stop":
+        setup.append("types = {}")
+        steps += [
+            "for name, value in row.items():",
+            f"    if name != {_literal(answer.prompt)} and value is not None"
+            " and types.setdefault(name, type(value)) is not type(value):",
+            '        raise SystemExit(f"Row {number} of the data: values of several types in column {name!r}.")',
+        ]
+    side = " or is_held_out(row) is not held_out" if answer.eval_share else ""
+    steps += [f"if prepared is None{side}:", "    continue"]
+    repeated = _choice(answer, "duplicate", "keep")
+    if repeated != "keep":
+        setup.append("seen = set()")
+        steps += [
+            "mark = hashlib.sha256(json.dumps(prompt_of(row), default=str).encode()).digest()",
+            "if mark in seen:",
+            "    continue  # the same prompt again"
+            if repeated == "leave_out"
+            else '    raise SystemExit(f"Row {number} of the data asks the same again. Training was to stop there.")',
+            "seen.add(mark)",
+        ]
+    numbered = any("number" in line for line in steps)
+    body = [
+        *setup,
+        "for number, row in enumerate(rows, 1):" if numbered else "for row in rows:",
+        *(f"    {line}" for line in [*steps, "yield prepared"]),
+    ]
+    if not answer.eval_share:
+        body = ["if held_out:", "    return  # nothing is kept apart", *body]
+    return _function(
+        "prepare_rows(rows, held_out=False)",
+        "The rows that training takes, prepared; with `held_out` those that are kept apart from it.",
+        body,
+    )
+
+
+def _function(head: str, docstring: str, lines: Sequence[str]) -> str:
+    return f'def {head}:\n    """{docstring}"""\n' + textwrap.indent("\n".join(lines), "    ")
+
+
+def _column(name: str) -> str:
+    """The expression for a column of `row`."""
+    return f"value_of(row, {_literal(name)})" if "." in name else f"row.get({_literal(name)})"
 
 
 def _literal(text: str) -> str:
@@ -87,53 +383,3 @@ def _literal(text: str) -> str:
     if len(lines) > 1:
         return "(\n" + "".join(f"    {_literal(line)}\n" for line in lines) + ")"
     return repr(text) if '"' in text or "'" in text else f'"{repr(text)[1:-1]}"'
-
-
-def _answer(answer: DatasetAnswer) -> list[str]:
-    out = {kind: answer.faults.get(kind, "leave_out") != "keep" for kind in ("missing_answer", "unparsable")}
-    extracts = bool(RULES[answer.extract].code)
-    guard = {
-        (True, True): "answer is None",
-        (True, False): "not text.strip()" if extracts else "answer is None",
-        (False, True): "answer is None and text.strip()" if extracts else "",
-        (False, False): "",
-    }[out["missing_answer"], out["unparsable"]]
-    return [
-        f'text = as_text(row.get({_literal(answer.answer)})) or ""',
-        "answer = extract(text)" if extracts else "answer = text if text.strip() else None",
-        *([f"if {guard}:", "    return None  # no answer to compare with"] if guard else []),
-    ]
-
-
-def _dropped(answer: DatasetAnswer) -> str:
-    """Columns that would only repeat what `prompt` and `answer` hold."""
-    names = ["prompt"] if answer.prompt == "prompt" else []
-    if answer.answer == "answer" and not RULES[answer.extract].code:
-        names.append("answer")
-    if not names:
-        return ""
-    return f' if name != "{names[0]}"' if len(names) == 1 else ' if name not in ("prompt", "answer")'
-
-
-def _plain(answer: DatasetAnswer) -> list[str]:
-    lines = ["if not isinstance(prompt, str) or not prompt.strip():", "    return None  # nothing to answer"]
-    return [*lines, 'prompt = SYSTEM + "\\n\\n" + prompt'] if answer.system else lines
-
-
-def _chat(answer: DatasetAnswer) -> list[str]:
-    lines = [
-        "if isinstance(prompt, str):",
-        '    prompt = [{"role": "user", "content": prompt}]',
-        "if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):",
-        "    return None  # neither text nor messages",
-        'while prompt and prompt[-1].get("role") == "assistant":',
-        "    prompt = prompt[:-1]  # the reply is what shall be learnt",
-        'if not prompt or not str(prompt[-1].get("content") or "").strip():',
-        "    return None  # nothing to answer",
-    ]
-    if answer.system:
-        lines += [
-            'prompt = [{"role": "system", "content": SYSTEM}]'
-            ' + [message for message in prompt if message.get("role") != "system"]',
-        ]
-    return lines

@@ -1,11 +1,14 @@
 """What is wrong with the rows."""
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from grpo_tui.dataset.faults import KINDS, NAMED_ROWS, Fault, Scan, find_faults, scan
+from grpo_tui.dataset.prompts import functions
 from grpo_tui.dataset.rows import Row, UnreadableError
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
@@ -135,6 +138,79 @@ def test_a_file_that_breaks_on_the_way_is_a_problem() -> None:
         raise UnreadableError(broken)
 
     assert find_faults(rows(), PROMPT) == broken
+
+
+def test_conversations_of_sharegpt_are_prompts_like_others() -> None:
+    rows: list[Row] = [
+        {"prompt": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]},
+        {"prompt": [{"from": "gpt", "value": "only a reply"}]},
+        {"prompt": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "another reply"}]},
+    ]
+    faults = found(rows)
+    assert (faults["empty"].rows, faults["duplicate"].rows) == ((1,), (2,))
+
+
+def test_an_answer_inside_a_struct_is_looked_at_there() -> None:
+    nested = DatasetAnswer(prompt="prompt", answer="reward_model.ground_truth")
+    rows: list[Row] = [{"prompt": "a", "reward_model": {"ground_truth": "1"}}, {"prompt": "b", "reward_model": {}}]
+    assert found(rows, nested)["missing_answer"].rows == (1,)
+
+
+def test_prompts_that_hold_their_answer_are_set_against_chance() -> None:
+    rows: list[Row] = [{"prompt": f"What is {n} doubled?", "answer": 2 * n} for n in range(1000, 1100)]
+    assert "leaked" not in found(rows, ASKED)
+    for at in (3, 40, 41):
+        rows[at] = {**rows[at], "prompt": f"{rows[at]['prompt']} (It is {rows[at]['answer']}.)"}
+    leaked = found(rows, ASKED)["leaked"]
+    assert (leaked.count, leaked.rows, leaked.choice) == (3, (3, 40, 41), "keep")
+    assert leaked.text.startswith("3 of 100 prompts hold their answer; by chance,")
+    left_out = scan(rows, replace(ASKED, faults={"leaked": "leave_out"}))
+    assert isinstance(left_out, Scan)
+    assert left_out.usable == 97
+
+
+def test_an_answer_that_every_prompt_names_is_no_leak() -> None:
+    rows: list[Row] = [{"prompt": f"True or false: {n} is even?", "answer": str(n % 2 == 0)} for n in range(100)]
+    assert "leaked" not in found(rows, ASKED)
+
+
+def test_columns_of_several_types_are_named_with_their_counts() -> None:
+    rows: list[Row] = [{"prompt": str(n), "answer": n, "v": n / 2} for n in range(10)]
+    rows[4]["answer"], rows[7]["answer"], rows[8]["v"] = "four", ["7"], 3
+    mixed = found(rows, ASKED)["mixed_type"]
+    assert (mixed.count, mixed.rows, mixed.choice) == (2, (4, 7), "keep")
+    assert mixed.text.startswith("answer: 8 number, 1 text, 1 lists.")
+    assert found(rows, replace(ASKED, faults={"mixed_type": "stop"}))["mixed_type"].blocking
+
+
+def test_prompts_left_out_or_kept_apart_are_not_trained_on() -> None:
+    rows: list[Row] = [{"prompt": str(n % 500)} for n in range(1000)]
+    once = scan(rows, replace(PROMPT, faults={"duplicate": "leave_out"}), needed=7)
+    assert isinstance(once, Scan)
+    assert (once.usable, once.held_out) == (500, 0)
+    assert {fault.kind: fault.count for fault in once.faults} == {"duplicate": 500, "unused_rest": 500 % 7}
+    apart = scan(rows, replace(PROMPT, eval_share=0.2))
+    assert isinstance(apart, Scan)
+    assert apart.usable + apart.held_out == 1000
+    assert apart.held_out == pytest.approx(200, abs=60)
+    assert apart.held_out % 2 == 0  # each prompt is there twice, both on one side
+
+
+def test_the_pass_and_the_code_agree_on_what_is_trained_on() -> None:
+    prompts: list[Any] = ["a", "", None, 3, "a", [{"role": "user", "content": "a"}], "It is 12345.", "b"]
+    rows: list[Row] = [
+        {"prompt": prompt, "answer": answer} for prompt in prompts for answer in ("12345", None, "x", 7, "12345")
+    ]
+    kinds = ("missing_answer", "leaked", "duplicate")
+    for choice in itertools.product(("keep", "leave_out"), repeat=3):
+        for share in (0.0, 0.5):
+            answer = replace(ASKED, faults=dict(zip(kinds, choice, strict=True)), eval_share=share)
+            result = scan(rows, answer)
+            assert isinstance(result, Scan)
+            prepare_rows = functions(answer)["prepare_rows"]
+            assert result.usable == len(list(prepare_rows(rows)))
+            if "leave_out" not in answer.faults["duplicate"]:
+                assert result.held_out == len(list(prepare_rows(rows, held_out=True)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

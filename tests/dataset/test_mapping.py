@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grpo_tui.dataset.mapping import RULES, mapping_problems, propose, rule_problem
+from grpo_tui.dataset.mapping import RULES, choices, mapping_problems, propose, rule_problem
 from grpo_tui.dataset.rows import Row, infer
 from grpo_tui.draft import DatasetAnswer
 
@@ -45,6 +45,28 @@ def test_columns_are_proposed_by_name_and_content(row: Row, prompt: str, answer:
     assert (proposal.answer.prompt, proposal.answer.answer, proposal.answer.extract) == (prompt, answer, extract)
     assert ("prompt" in proposal.reasons) is bool(prompt)
     assert ("answer" in proposal.reasons) is bool(answer)
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "answer", "extract"),
+    [
+        ({"conversations": [{"from": "human", "value": "x"}], "answer": "4"}, "conversations", "answer", "as_is"),
+        ({"problem": "p", "extra_info": {"index": 3, "answer": "so\n#### 4"}}, "problem", "extra_info.answer",
+         "after_marker"),
+        ({"problem": "p", "meta": {"deep": {"target": "4"}, "solution": "5"}}, "problem", "meta.deep.target", "as_is"),
+    ],
+)  # fmt: skip
+def test_an_answer_inside_a_struct_is_proposed_by_its_path(row: Row, prompt: str, answer: str, extract: str) -> None:
+    proposal = propose(infer([row]), [row])
+    assert (proposal.answer.prompt, proposal.answer.answer, proposal.answer.extract) == (prompt, answer, extract)
+    assert mapping_problems(proposal.answer, infer([row])) == []
+
+
+def test_names_to_choose_from_lead_into_structs() -> None:
+    row = {"q": "x", "info": {"answer": 1, "more": {"level": 2}}, "tags": ["a"]}
+    assert choices(infer([row]), [row]) == ("q", "info", "info.answer", "info.more", "info.more.level", "tags")
+    problem = mapping_problems(DatasetAnswer(prompt="q.text"), infer([row]))[0]
+    assert "There is no column 'q.text'." in problem.what
 
 
 def test_a_chosen_column_is_kept_and_the_rule_found_for_it() -> None:

@@ -1,14 +1,25 @@
 """The code that turns a row into a prompt."""
 
 import ast
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from grpo_tui.dataset.faults import KINDS
 from grpo_tui.dataset.mapping import RULES
-from grpo_tui.dataset.prompts import RESERVED, prepare_code, prepare_function
+from grpo_tui.dataset.prompts import (
+    RESERVED,
+    functions,
+    held_out_function,
+    leaks_function,
+    prepare_code,
+    prepare_function,
+    split_code,
+)
 from grpo_tui.dataset.rows import Row
-from grpo_tui.draft import DatasetAnswer
+from grpo_tui.draft import DatasetAnswer, Example
 
 USER = {"role": "user", "content": "2+2?"}
 
@@ -141,7 +152,7 @@ def test_names_and_texts_of_any_kind_are_only_ever_data_in_the_code(rule: str, n
     code = prepare_code(answer)
     assert "\x1b" not in code
     assert {node.name for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef)} <= {
-        "as_text", "extract", "prepare",
+        "as_text", "value_of", "extract", "prompt_of", "prepare", "prepare_rows",
     }  # fmt: skip
     code.encode()  # it can be written to a file
     if rule in ("as_is", "json_path"):
@@ -155,3 +166,203 @@ def test_the_code_is_what_runs_in_the_preview() -> None:
     exec(prepare_code(answer), namespace)
     row = {"q": "x", "a": "<answer>1</answer>"}
     assert namespace["prepare"](row) == prepare_function(answer)(row)
+
+
+SHOTS = (Example(question="1+1?", answer="2"), Example(question='"A"\nor B?', answer="A"))
+SHOWN = [
+    {"role": "user", "content": "1+1?"},
+    {"role": "assistant", "content": "2"},
+    {"role": "user", "content": '"A"\nor B?'},
+    {"role": "assistant", "content": "A"},
+]
+
+
+def test_worked_examples_stand_as_turns_between_the_system_prompt_and_the_prompt() -> None:
+    row = prepared({"q": "2+2?"}, prompt="q", system="Add.", examples=SHOTS)
+    assert row is not None
+    assert row["prompt"] == [{"role": "system", "content": "Add."}, *SHOWN, USER]
+    row = prepared({"q": "2+2?"}, prompt="q", examples=SHOTS)
+    assert row is not None
+    assert row["prompt"] == [*SHOWN, USER]
+    own = {"role": "system", "content": "the row's own"}
+    row = prepared({"q": [own, USER]}, prompt="q", examples=SHOTS)
+    assert row is not None
+    assert row["prompt"] == [own, *SHOWN, USER]
+
+
+def test_worked_examples_are_text_where_the_prompt_is_text() -> None:
+    row = prepared({"q": "2+2?"}, prompt="q", system="Add.", examples=SHOTS, plain=True)
+    assert row is not None
+    assert row["prompt"] == 'Add.\n\n1+1?\n2\n\n"A"\nor B?\nA\n\n2+2?'
+
+
+def test_conversations_of_sharegpt_become_chat_messages() -> None:
+    said = [{"from": "system", "value": "S"}, {"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]
+    row = prepared({"conversations": said}, prompt="conversations")
+    assert row is not None
+    assert row["prompt"] == [{"role": "system", "content": "S"}, USER]
+    assert prepared({"conversations": said[2:]}, prompt="conversations") is None
+
+
+def test_an_answer_inside_a_struct_is_named_by_its_path() -> None:
+    source = {"prompt": [USER], "reward_model": {"style": "rule", "ground_truth": 4}, "extra": {"steps": ["a", "b"]}}
+    for name, answer in (("reward_model.ground_truth", "4"), ("extra.steps.-1", "b")):
+        row = prepared(source, prompt="prompt", answer=name)
+        assert row is not None
+        assert (row["answer"], row["reward_model"]) == (answer, source["reward_model"])
+    for name in ("reward_model.nothing", "extra.steps.7", "extra.steps.x", "prompt.0.content.x"):
+        assert prepared(source, prompt="prompt", answer=name) is None
+    assert prepared({"a.b": "2+2?", "a": {"b": "wrong"}}, prompt="a.b") == {
+        "prompt": [USER], "a.b": "2+2?", "a": {"b": "wrong"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "text"), [(72, "72"), (7.5, "7.5"), (True, "True"), ([1], "[1]"), ("72", "72")])
+def test_an_answer_is_text_for_rewards_and_keeps_its_type_beside_it(value: Any, text: str) -> None:
+    row = prepared({"prompt": "x", "answer": value}, prompt="prompt", answer="answer")
+    assert row is not None
+    assert (row["answer"], row["source_answer"], type(row["source_answer"])) == (text, value, type(value))
+    row = prepared({"prompt": "x", "label": value}, prompt="prompt", answer="label")
+    assert row is not None
+    assert (row["answer"], row["label"]) == (text, value)
+
+
+STOPPED: list[tuple[str, Row, str]] = [
+    ("null", {"q": None, "a": "1"}, "no prompt"),
+    ("not_text", {"q": 3, "a": "1"}, "neither text nor messages"),
+    ("empty", {"q": " ", "a": "1"}, "nothing to answer"),
+    ("missing_answer", {"q": "x", "a": None}, "no answer to compare with"),
+    ("unparsable", {"q": "x", "a": "none"}, "no answer is found in it"),
+    ("leaked", {"q": "It is 12345, I say.", "a": "\\boxed{12345}"}, "its prompt gives the answer away"),
+]
+
+
+@pytest.mark.parametrize(("kind", "row", "why"), STOPPED)
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_code_stops_at_a_fault_that_shall_stop_it_and_names_the_row(
+    kind: str, row: Row, why: str, plain: bool
+) -> None:
+    answer = DatasetAnswer(prompt="q", answer="a", extract="boxed", faults={kind: "stop"}, plain=plain)
+    namespace = executed(answer)
+    sound = {"q": "y", "a": "\\boxed{1}"}
+    with pytest.raises(SystemExit, match=f"Row 3 of the data: {why}"):
+        list(namespace["prepare_rows"]([sound, sound, row, sound]))
+    others = [other for other_kind, other, _ in STOPPED if other_kind != kind]
+    assert len(list(namespace["prepare_rows"]([*others, sound]))) == (1 if kind == "leaked" else 2)
+    assert prepare_function(answer)(row) is None  # the preview shows it as left out
+
+
+def executed(answer: DatasetAnswer) -> dict[str, Any]:
+    namespace: dict[str, Any] = {}
+    exec(prepare_code(answer), namespace)
+    return namespace
+
+
+def asked(rows: Any) -> list[str]:
+    return [row["prompt"][-1]["content"] for row in rows]
+
+
+def test_repeated_prompts_are_kept_left_out_or_stop() -> None:
+    rows: list[Row] = [{"q": "a"}, {"q": "b"}, {"q": [{"role": "user", "content": "a"}]}, {"q": "c"}, {"q": "b"}]
+    assert asked(executed(DatasetAnswer(prompt="q"))["prepare_rows"](rows)) == ["a", "b", "a", "c", "b"]
+    once = executed(DatasetAnswer(prompt="q", faults={"duplicate": "leave_out"}))["prepare_rows"]
+    assert asked(once(rows)) == ["a", "b", "c"]
+    assert asked(once(rows)) == ["a", "b", "c"]
+    stops = executed(DatasetAnswer(prompt="q", faults={"duplicate": "stop"}))["prepare_rows"]
+    with pytest.raises(SystemExit, match="Row 3 of the data asks the same again"):
+        list(stops(rows))
+
+
+def test_columns_of_several_types_are_kept_made_text_or_stop() -> None:
+    rows: list[Row] = [{"q": "a", "v": 1, "completion": "x"}, {"q": "b", "v": None}, {"q": "c", "v": ["x"]}]
+    assert [row["v"] for row in executed(DatasetAnswer(prompt="q"))["prepare_rows"](rows)] == [1, None, ["x"]]
+    convert = DatasetAnswer(prompt="q", faults={"mixed_type": "convert", "reserved_name": "leave_out"})
+    made = list(executed(convert)["prepare_rows"](rows))
+    assert [row["v"] for row in made] == ["1", None, '["x"]']
+    assert made[0].keys() == {"prompt", "q", "v"}
+    with pytest.raises(SystemExit, match="Row 3 of the data: values of several types in column 'v'"):
+        list(executed(DatasetAnswer(prompt="q", faults={"mixed_type": "stop"}))["prepare_rows"](rows))
+
+
+def test_plain_and_chat_prompts_together_stop_if_chosen() -> None:
+    rows: list[Row] = [{"q": "a"}, {"q": [USER]}]
+    with pytest.raises(SystemExit, match="Row 2 of the data: plain text and chat messages"):
+        list(executed(DatasetAnswer(prompt="q", faults={"mixed_kind": "stop"}))["prepare_rows"](rows))
+    convert = DatasetAnswer(prompt="q", faults={"mixed_kind": "convert"})
+    assert asked(executed(convert)["prepare_rows"](rows)) == ["a", "2+2?"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "leaks"),
+    [
+        ("Ann has 12 apples and buys 31 more. How many?", "43", False),
+        ("How many days have 1440 minutes?", "1", False),
+        ("Is 1234 even? (The code is 1234.)", "1234", True),
+        ("The price is 12345.50.", "12345", False),
+        ("The price is 12345.", "12345", True),
+        ("2 + 2 = ? Answer: 4", "4", True),
+        ("2 + 2 = ? The answer is 4.", "4", True),
+        ("Give 4 reasons. What is 2 + 2?", "4", False),
+        ("Which is a city?\nA) Paris\nB) Rhine", "Paris", False),
+        ("Which is a city? (A) Paris (B) Rhine", "Paris", False),
+        ("Paris is a city. Which city was named?", "paris", True),
+        ("Parisians live where?", "Paris", False),
+        ("anything", None, False),
+        ("anything", " ", False),
+    ],
+)
+def test_a_prompt_that_holds_its_answer_is_told_from_chance(prompt: str, answer: str | None, leaks: bool) -> None:
+    found = leaks_function()
+    assert found(prompt, answer) is leaks
+    assert found([{"role": "user", "content": prompt}], answer) is leaks
+    code = DatasetAnswer(prompt="q", answer="a", faults={"leaked": "leave_out"})
+    assert bool(answer and answer.strip()) is (leaks or prepare_function(code)({"q": prompt, "a": answer}) is not None)
+
+
+QUESTIONS: list[Row] = [{"q": f"{n}?", "a": n} for n in range(2000)]
+
+
+def test_prompts_are_kept_apart_by_share_and_seed() -> None:
+    answer = DatasetAnswer(prompt="q", eval_share=0.1, seed=7)
+    is_held_out, namespace = held_out_function(answer), executed(answer)
+    held = [row["q"] for row in QUESTIONS if is_held_out(row)]
+    assert len(held) == pytest.approx(200, abs=50)
+    trained = asked(namespace["prepare_rows"](QUESTIONS))
+    assert asked(namespace["prepare_rows"](QUESTIONS, held_out=True)) == held
+    assert (set(trained) & set(held), len(trained) + len(held)) == (set(), 2000)
+    other = held_out_function(DatasetAnswer(prompt="q", eval_share=0.1, seed=8))
+    assert [row["q"] for row in QUESTIONS if other(row)] != held
+
+
+def test_the_same_prompt_is_on_one_side_whatever_stands_around_it() -> None:
+    bare = held_out_function(DatasetAnswer(prompt="q", eval_share=0.5))
+    dressed = held_out_function(DatasetAnswer(prompt="q", answer="a", eval_share=0.5, system="S", examples=SHOTS))
+    chat = [{"q": [{"role": "user", "content": row["q"]}, {"role": "assistant", "content": "so"}]} for row in QUESTIONS]
+    shares = [[is_out(row) for row in rows] for is_out in (bare, dressed) for rows in (QUESTIONS, chat)]
+    assert all(share == shares[0] for share in shares)
+    assert 800 < sum(shares[0]) < 1200
+
+
+def test_without_a_share_nothing_is_kept_apart() -> None:
+    answer = DatasetAnswer(prompt="q")
+    assert split_code(answer) == ""
+    assert not any(map(held_out_function(answer), QUESTIONS))
+    assert list(executed(answer)["prepare_rows"](QUESTIONS, held_out=True)) == []
+    split = replace(answer, eval_share=0.2)
+    assert split_code(split).strip() in prepare_code(split)
+
+
+def test_every_combination_of_choices_is_code_that_runs() -> None:
+    kinds = {name: kind.choices for name, kind in KINDS.items()}
+    for seed in range(60):
+        chance = random.Random(seed)
+        answer = DatasetAnswer(
+            prompt=chance.choice(["prompt", "q", "m.q"]), answer=chance.choice(["", "answer", "m.a"]),
+            system=chance.choice(["", "S"]), examples=chance.choice([(), SHOTS]), plain=chance.random() < 0.3,
+            extract=chance.choice(list(RULES)), extract_argument="answer", eval_share=chance.choice([0.0, 0.3]),
+            faults={name: chance.choice(options) for name, options in kinds.items() if chance.random() < 0.5},
+        )  # fmt: skip
+        made = functions(answer)
+        row = {"prompt": "x", "q": "y", "answer": "<answer>1</answer>", "m": {"q": "z", "a": {"answer": 1}}}
+        ready = made["prepare"](row)
+        assert ready is None or "prompt" in ready
