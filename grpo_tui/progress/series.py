@@ -1,4 +1,4 @@
-"""Columns of figures by step, what they are called, and how many points become the few that a chart can draw."""
+"""Columns of figures by step, and what they are called."""
 
 from array import array
 from bisect import bisect_right
@@ -100,74 +100,6 @@ class Series:
     def recent(self, count: int) -> list[float]:
         """The newest `count` values, oldest first, without numpy."""
         return self.column.values[max(0, self.length - count) : self.length].tolist()
-
-
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """A series reduced to columns of a chart, each shape (columns,). A column without finite points has NaN and count
-    0.
-    """
-
-    low: "NDArray[np.float64]"
-    high: "NDArray[np.float64]"
-    mean: "NDArray[np.float64]"
-    count: "NDArray[np.int64]"
-    """Finite points in the column."""
-
-    nonfinite: "NDArray[np.int64]"
-    """NaN and infinite points in the column."""
-
-
-def downsample(series: Series, columns: int, first: float, last: float) -> Buckets:
-    """The lowest, highest and mean value of `series` in each of `columns` equal parts of the steps [`first`, `last`].
-
-    Extremes are kept, so a single spike among 100,000 points stays visible (min-max decimation).
-    """
-    import numpy as np
-
-    steps, values = series.steps, series.values
-    inside = slice(int(np.searchsorted(steps, first, "left")), int(np.searchsorted(steps, last, "right")))
-    steps, values = steps[inside], values[inside]
-    count = np.zeros(columns, dtype=np.int64)
-    nonfinite = np.zeros(columns, dtype=np.int64)
-    low, high, mean = (np.full(columns, np.nan) for _ in range(3))
-    if not len(values) or columns < 1:
-        return Buckets(low, high, mean, count, nonfinite)
-    width = (last - first) / columns
-    place = (
-        np.minimum(((steps - first) / width).astype(np.int64), columns - 1)
-        if width > 0
-        else np.zeros(len(steps), np.int64)
-    )
-    finite = np.isfinite(values)
-    if not finite.all():
-        nonfinite += np.bincount(place[~finite], minlength=columns)
-        place, values = place[finite], values[finite]
-        if not len(values):
-            return Buckets(low, high, mean, count, nonfinite)
-    starts = np.flatnonzero(np.r_[True, place[1:] != place[:-1]])
-    filled = place[starts]
-    low[filled] = np.minimum.reduceat(values, starts)
-    high[filled] = np.maximum.reduceat(values, starts)
-    count[filled] = np.diff(np.r_[starts, len(values)])
-    mean[filled] = np.add.reduceat(values, starts) / count[filled]
-    return Buckets(low, high, mean, count, nonfinite)
-
-
-def smooth(values: "NDArray[np.float64]", weight: float) -> "NDArray[np.float64]":
-    """Exponential moving average with `weight` in [0, 1) of the past, bias-corrected as TensorBoard's; NaN leaves a
-    gap.
-    """
-    import numpy as np
-
-    out = np.full(len(values), np.nan)
-    average, total = 0.0, 0.0
-    for index, value in enumerate(values.tolist()):
-        if value - value == 0:  # finite
-            average = average * weight + value * (1 - weight)
-            total = total * weight + (1 - weight)
-            out[index] = average / total
-    return out
 
 
 @dataclass(frozen=True, slots=True)
