@@ -345,7 +345,7 @@ def prompt_kind(value: Any) -> str:
 
 def _said(message: Mapping[str, Any]) -> tuple[Any, Any]:
     """Who says what, in either way of writing it."""
-    if "from" in message:
+    if message.get("from") is not None:
         return ROLES.get(str(message["from"]), message["from"]), message.get("value")
     return message.get("role"), message.get("content")
 
@@ -368,8 +368,10 @@ def _taken(answer: DatasetAnswer) -> frozenset[str]:
 
 
 def _mark(value: Any) -> int:
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    """What the written code's `mark_of` tells repeated prompts by, in eight bytes."""
+    if isinstance(value, list):
+        value = [[message.get("role"), message.get("content")] for message in value]
+    digest = hashlib.blake2b(json.dumps(value, default=str).encode(), digest_size=8).digest()
     return int.from_bytes(digest) or 1
 
 

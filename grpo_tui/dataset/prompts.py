@@ -70,6 +70,15 @@ def leaks(prompt, answer):
     return False
 '''
 
+_MARK_OF = '''
+def mark_of(row):
+    """The same bytes for rows that ask the same; what else their messages hold does not count."""
+    prompt = prompt_of(row)
+    if isinstance(prompt, list):
+        prompt = [[message.get("role"), message.get("content")] for message in prompt]
+    return json.dumps(prompt, default=str).encode()
+'''
+
 _STOP = '''
 class StopError(Exception):
     """A row that training shall not start with."""
@@ -107,7 +116,13 @@ def prepare_code(answer: DatasetAnswer) -> str:
     if answer.answer and rule.code:
         parts.append(rule.code.replace("{argument}", _literal(answer.extract_argument)))
     parts += [code for code, needed in ((_VALUE_OF, dotted), (_LEAKS, leaks), (_STOP, _stops(answer))) if needed]
-    parts += [_prompt_of(answer), _prepare(answer), split_code(answer), _prepare_rows(answer)]
+    parts += [
+        _prompt_of(answer),
+        _MARK_OF if _marks(answer) else "",
+        _prepare(answer),
+        split_code(answer),
+        _prepare_rows(answer),
+    ]
     return "\n\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
@@ -122,7 +137,7 @@ def split_code(answer: DatasetAnswer) -> str:
     return f'''
 def is_held_out(row):
     """Is this row of the source kept apart from training? It goes by the prompt: the same one is on the same side."""
-    digest = hashlib.sha256(b"{answer.seed} " + json.dumps(prompt_of(row), default=str).encode()).digest()
+    digest = hashlib.sha256(b"{answer.seed} " + mark_of(row)).digest()
     return int.from_bytes(digest[:8], "big") < {answer.eval_share!r} * 2**64
 '''
 
@@ -138,7 +153,7 @@ def held_out_function(answer: DatasetAnswer) -> Callable[[Row], bool]:
 
 
 def functions(answer: DatasetAnswer) -> dict[str, Callable[..., Any]]:
-    """The functions of `prepare_code` by name. Here `prepare` and `prompt_of` raise nothing: they return None."""
+    """The functions of `prepare_code` by name. Here `prepare` and `prompt_of` return None where the code stops."""
     namespace: dict[str, Any] = {"__name__": "prepare"}
     exec(compile(prepare_code(answer), "<prepare>", "exec"), namespace)
     made = {name: namespace[name] for name in _MADE if name in namespace}
@@ -147,7 +162,7 @@ def functions(answer: DatasetAnswer) -> dict[str, Callable[..., Any]]:
     return made
 
 
-_MADE = ("as_text", "value_of", "extract", "leaks", "prompt_of", "prepare", "is_held_out", "prepare_rows")
+_MADE = ("as_text", "value_of", "extract", "leaks", "prompt_of", "mark_of", "prepare", "is_held_out", "prepare_rows")
 
 
 def _quiet(function: Callable[[Row], Any], stop: type[Exception]) -> Callable[[Row], Any]:
@@ -244,8 +259,8 @@ def _chat(answer: DatasetAnswer) -> list[str]:
         "if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):",
         _out(answer, "not_text"),
         "prompt = [",
-        '    {"role": ROLES.get(str(message["from"]), message["from"]), "content": message.get("value")}'
-        ' if "from" in message else message',
+        '    message if message.get("from") is None',
+        '    else {"role": ROLES.get(str(message["from"]), message["from"]), "content": message.get("value")}',
         "    for message in prompt",
         "]",
         *own,
@@ -346,7 +361,7 @@ def _prepare_rows(answer: DatasetAnswer) -> str:
     if repeated != "keep":
         setup.append("seen = set()")
         steps += [
-            "mark = hashlib.sha256(json.dumps(prompt_of(row), default=str).encode()).digest()",
+            "mark = hashlib.sha256(mark_of(row)).digest()",
             "if mark in seen:",
             "    continue  # the same prompt again"
             if repeated == "leave_out"

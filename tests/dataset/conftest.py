@@ -28,6 +28,13 @@ def load(params, progress):
         kinds[name] = {"large_string": "string", "List": "list", "Json": "json", "dict": "struct"}.get(kind, kind)
     return {"types": kinds, "rows": [{name: tell(value) for name, value in row.items()} for row in data]}
 
+def train(params, progress):
+    namespace = {}
+    exec(params["code"], namespace)
+    made = list(namespace["prepare_rows"](eval(params["load"]), held_out=params["held_out"]))
+    data = Dataset.from_list(made, on_mixed_types="use_json")
+    return {"kind": type(data).__name__, "rows": list(data)}
+
 def tell(value):
     return value if isinstance(value, (str, int, float, list, dict, type(None))) else repr(value)
 
@@ -37,7 +44,7 @@ def save(params, progress):
     (DatasetDict(made) if len(made) > 1 else made["train"]).save_to_disk(params["folder"])
     return {}
 
-serve({"load": load, "save": save}, channel)
+serve({"load": load, "train": train, "save": save}, channel)
 """
 
 

@@ -152,7 +152,7 @@ def test_names_and_texts_of_any_kind_are_only_ever_data_in_the_code(rule: str, n
     code = prepare_code(answer)
     assert "\x1b" not in code
     assert {node.name for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef)} <= {
-        "as_text", "value_of", "extract", "prompt_of", "prepare", "prepare_rows",
+        "as_text", "value_of", "extract",  "prompt_of", "prepare", "prepare_rows",
     }  # fmt: skip
     code.encode()  # it can be written to a file
     if rule in ("as_is", "json_path"):
@@ -341,6 +341,21 @@ def test_the_same_prompt_is_on_one_side_whatever_stands_around_it() -> None:
     shares = [[is_out(row) for row in rows] for is_out in (bare, dressed) for rows in (QUESTIONS, chat)]
     assert all(share == shares[0] for share in shares)
     assert 800 < sum(shares[0]) < 1200
+
+
+def test_what_the_library_adds_to_messages_moves_no_prompt_to_the_other_side() -> None:
+    """datasets gives all messages of a column the same keys in the same order."""
+    is_out = held_out_function(DatasetAnswer(prompt="q", eval_share=0.5))
+    for row in QUESTIONS[:50]:
+        text = row["q"]
+        forms = [
+            [{"role": "user", "content": text}],
+            [{"content": text, "role": "user", "name": None}],
+            [{"from": None, "value": None, "content": text, "role": "user"}],
+            [{"from": "human", "value": text, "role": None, "content": None}],
+        ]
+        assert len({is_out({"q": form}) for form in forms}) == 1
+        assert is_out({"q": forms[0]}) == is_out(row)
 
 
 def test_without_a_share_nothing_is_kept_apart() -> None:
