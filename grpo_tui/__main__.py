@@ -3,6 +3,7 @@
 import argparse
 import gc
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,9 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 OBJECTS_BEFORE_COLLECTION = 50_000
 """Python looks for garbage after every 700 new objects, and again through the older ones; importing Textual makes
 100,000 that all stay. Seldom looked through, they cost a tenth less of the start."""
+
+THEMES = ("dark", "light", "256", "16", "none")
+"""What `--theme` takes."""
 
 EPILOG = """\
 Without a command the wizard opens in the current folder (or --project) and goes on where it was left.
@@ -68,7 +72,13 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
 
 def add_screen_options(target: argparse.ArgumentParser) -> None:
     """The options of everything that draws a screen."""
-    target.add_argument("--theme", default="", metavar="NAME", help="dark, light or 16 (default: by the terminal)")
+    target.add_argument(
+        "--theme",
+        default="",
+        choices=("", *THEMES),
+        metavar="NAME",
+        help=f"{', '.join(THEMES)} (default: by the terminal)",
+    )
     target.add_argument("--ascii", action="store_true", help="draw with plain characters only")
     target.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
 
@@ -108,6 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("grpo-tui does not run on Windows itself: start it inside WSL, where everything works.", file=sys.stderr)
         return 2
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # in a locale without ✓ a sign is lost, not the answer
     gc.set_threshold(OBJECTS_BEFORE_COLLECTION)
     chosen = chosen_command(words)
     try:

@@ -24,7 +24,6 @@ import itertools
 import json
 import os
 import queue
-import re
 import signal
 import subprocess
 import sys
@@ -38,6 +37,7 @@ from typing import Any, BinaryIO, Self
 
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
+from grpo_tui.secret import is_secret, shows_secret
 
 Progress = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Progress], "dict[str, Any] | Problem"]
@@ -48,22 +48,10 @@ START_SECONDS = 300.0
 TAIL_BYTES = 64 * 1024
 """How much of a worker's standard error is kept."""
 
-# A name that holds a secret by the custom of clouds and registries. TOKENIZERS_PARALLELISM must not match.
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:TOKEN|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|AUTH|NETRC|COOKIE)"
-    r"(?:$|_)|_(?:KEY|PAT)$",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(r"://[^/\s:@]+:[^/\s@]+@")  # https://user:password@host
-
 
 def scrubbed_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` without tokens, keys and passwords: what a worker gets that runs the user's code."""
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if not _SECRET_NAME.search(name) and not _SECRET_VALUE.search(value)
-    }
+    kept = {name: value for name, value in environ.items() if not is_secret(name) and not shows_secret(value)}
     kept["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"  # nor read the stored one by itself (huggingface_hub)
     return kept
 

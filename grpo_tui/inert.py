@@ -2,10 +2,12 @@
 
 import re
 
-# ECMA-48: CSI, OSC/DCS/APC/PM/SOS strings, and two-byte escapes. An unterminated string ends with the text.
+# ECMA-48 in seven bits: CSI, OSC/DCS/APC/PM/SOS strings that are ended, and two-byte escapes. A string without an end
+# loses its introducer only, and C1 controls become a sign like every control: both also stand in text that was decoded
+# wrongly, and the rest of that must be read.
 _ESCAPE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]P_^X]|[\x9d\x90\x9f\x9e\x98])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|\x1b[\]P_^X][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]?"
 )
 # C0 and C1 controls but for tab and newline, and the bidirectional overrides that reorder a line.

@@ -134,7 +134,7 @@ def current_holder(folder: Path) -> Holder | None:
 
 def judge(holder: Holder) -> Holder:
     """`holder` with `here` and `alive` as far as this machine can tell."""
-    here = holder.host == socket.gethostname() and holder.place in ("", _place())
+    here = holder.host == socket.gethostname() and holder.place in ("", place())
     alive = is_running(holder.pid, holder.started, holder.boot_id) if here else None
     return replace(holder, here=here, alive=alive)
 
@@ -180,7 +180,8 @@ def boot_id() -> str:
         return f"{psutil.boot_time():.0f}"
 
 
-def _place() -> str:
+def place() -> str:
+    """A name of this machine and, in a container, of the container: where process numbers mean the same."""
     marks = ["-", "-"]
     with contextlib.suppress(OSError):
         marks[0] = Path("/etc/machine-id").read_text().strip()
@@ -201,7 +202,7 @@ def _me() -> Holder:
         boot_id=boot_id(),
         user=user,
         since=datetime.now(UTC).isoformat(timespec="seconds"),
-        place=_place(),
+        place=place(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -230,8 +230,8 @@ def approval(departure: Departure) -> Approval:
     return Approval(what="run", at=now(), sha256=departure.sha256, detail=str(departure.command))
 
 
-def start(session: Session, draft: Draft, departure: Departure, approval: Approval) -> tuple[Draft, Started] | Problem:
-    """Start the training that was approved; the draft that has the yes, and what was started."""
+def start(session: Session, draft: Draft, departure: Departure, approval: Approval) -> Started | Problem:
+    """Start the training that was approved; the caller keeps the yes in the draft before."""
     from grpo_tui.run import launch
 
     config = launch.read_config(session.project)
@@ -240,16 +240,13 @@ def start(session: Session, draft: Draft, departure: Departure, approval: Approv
     gpus = launch.choose_gpus(config, session.machine())
     if isinstance(gpus, Problem):
         return gpus
-    started = launch.start(
+    return launch.start(
         session.project,
         approved=approval,
         gpus=gpus,
         name=departure.run,
         notify=draft.settings.notify_command,
     )
-    if isinstance(started, Problem):
-        return started
-    return replace(draft, approvals=(*draft.approvals, approval)), started
 
 
 def run_folder(session: Session, name: str) -> Path:

@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -368,18 +369,24 @@ def _run_script(script: Path, dataset: DatasetAnswer) -> bytes | Problem:
     """What `script` prints: JSON objects, one a line, each with the columns of `dataset`."""
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     environment |= {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    process = subprocess.Popen(
+        [sys.executable, str(script)], cwd=script.parent, env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
     try:
-        ended = subprocess.run(
-            [sys.executable, str(script)], cwd=script.parent, env=environment, stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=SCRIPT_SECONDS, check=False, start_new_session=True,
-        )  # fmt: skip
+        output, errors = process.communicate(timeout=SCRIPT_SECONDS)
     except subprocess.TimeoutExpired:
+        # Its whole group: what it started itself would hold the pipes open.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         return Problem(str(script), f"It did not end within {SCRIPT_SECONDS} s.", "Make it faster, or ship the file.")
-    if ended.returncode != 0:
-        said = one_line(ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
-        return Problem(str(script), f"It ended with status {ended.returncode}: {said or 'no message'}.", "Correct it.")
+    if process.returncode != 0:
+        said = one_line(errors.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
+        return Problem(
+            str(script), f"It ended with status {process.returncode}: {said or 'no message'}.", "Correct it."
+        )
     columns = [column for column in (dataset.prompt, dataset.answer) if column]
-    lines = ended.stdout.splitlines()
+    lines = output.splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -394,4 +401,4 @@ def _run_script(script: Path, dataset: DatasetAnswer) -> bytes | Problem:
             return Problem(
                 str(script), f"Row {number} has no column {missing[0]}.", "Correct data.prompt or data.answer."
             )
-    return ended.stdout if lines else Problem(str(script), "It printed no row.", "Print one JSON object a line.")
+    return output if lines else Problem(str(script), "It printed no row.", "Print one JSON object a line.")

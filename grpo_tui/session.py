@@ -7,7 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,7 @@ from grpo_tui import state
 from grpo_tui.draft import FACT_NAMES, STEPS, DatasetAnswer, Draft, HardwareAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+from grpo_tui.secret import is_secret
 from grpo_tui.survey import SUGGEST_ROWS, Data, survey
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ def digest(*parts: str | bytes) -> str:
         total.update(f"{len(content)}:".encode())
         total.update(content)
     return total.hexdigest()
+
+
+def marked(answer: Any) -> str:
+    """What a dataclass says beyond its defaults: the same text when a later version adds a field."""
+    said = {item.name: getattr(answer, item.name) for item in fields(answer)}
+    return repr({name: value for name, value in said.items() if value != getattr(type(answer)(), name)})
 
 
 def what_is_done(draft: Draft, changed: Collection[str] = ()) -> str:
@@ -101,6 +108,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(name.capitalize() for name in names)
 
 
+GPU_WORKERS = frozenset({"devices", "sample"})
+"""Workers that may see the GPUs; the others shall take no memory of them."""
+
 WEIGHT_BYTES = 2
 """Bytes a parameter has in the files of nearly every model on the hub (bfloat16 or float16)."""
 
@@ -117,6 +127,9 @@ class HubOffer:
     place: Path
     free_bytes: int | None
     """Free room there; None: not known."""
+
+
+NO_SECRETS = "Secrets are never kept in a project: log in with `hf auth login` or `wandb login` instead."
 
 
 class Session:
@@ -139,34 +152,32 @@ class Session:
         with self.guard:
             if key in self._kept:
                 return self._kept[key]  # type: ignore[no-any-return]  # kept under a key of its own kind
+            kept = self._kept
         found = find()
         if not isinstance(found, Problem):
             with self.guard:
-                self._kept[key] = found
+                kept[key] = found  # into the collection of then: what was found before `forget` is forgotten with it
         return found
 
     # The machine
 
     def machine(self) -> Machine:
-        """The hardware as it was when first looked at, or since `forget`."""
+        """The hardware as it was when first looked at, or since `forget`.
+
+        With what only torch can tell, where that is worth asking for.
+        """
         if self._machine is None:
             from grpo_tui.hardware.nvml import read_machine
+            from grpo_tui.hardware.torch_devices import ask_torch, worth_asking
 
-            self._machine = read_machine()
+            machine = read_machine()
+            if worth_asking(machine, self.environment().torch_backend):
+                asked = ask_torch(machine, self.worker("devices"))
+                if isinstance(asked, Problem):
+                    asked = replace(machine, notes=(*machine.notes, str(asked)))
+                machine = asked
+            self._machine = machine
         return self._machine
-
-    def look_at_machine(self) -> Machine | Problem:
-        """The hardware, with what only torch can tell where that is worth asking for."""
-        from grpo_tui.hardware.torch_devices import ask_torch, worth_asking
-
-        machine = self.machine()
-        if self._given_machine is not None or not worth_asking(machine, self.environment().torch_backend):
-            return machine
-        asked = ask_torch(machine, self.worker("devices"))
-        if isinstance(asked, Problem):
-            return replace(machine, notes=(*machine.notes, str(asked)))
-        self._machine = asked
-        return asked
 
     def machine_words(self) -> str:
         """The machine in a few words, from what is known by now; empty before it was looked at."""
@@ -287,6 +298,8 @@ class Session:
         """What is wrong with a key that was typed, as far as is known without asking a worker; empty: nothing."""
         from grpo_tui.plan.dialect import unknown_key
 
+        if is_secret(key.rpartition(".")[2]):
+            return NO_SECRETS
         with self.guard:
             schema = self._kept.get("schema")
         name = key.removeprefix("grpo.")
@@ -384,7 +397,7 @@ class Session:
             "model": self._model_mark(draft),
             "data": self.data_mark(draft),
             "rewards": self._rewards_mark(draft),
-            "samples": digest(repr(draft.score.samples), repr(draft.score.row)),
+            "samples": digest(marked(replace(draft.score, skipped=False))),
             "versions": self._versions_mark(),
             "settings": digest(repr(draft.settings.prefer), repr(sorted(draft.settings.overrides.items()))),
         }
@@ -395,7 +408,7 @@ class Session:
 
         hardware = draft.hardware
         if hardware.manual_bytes:
-            return digest(repr(hardware))
+            return digest(marked(hardware))
         return fingerprint(self.machine(), () if hardware.cpu else hardware.gpus)
 
     def _model_mark(self, draft: Draft) -> str:
@@ -411,7 +424,7 @@ class Session:
         if isinstance(source, Problem):
             return digest("missing", draft.dataset.source)
         try:
-            return digest(fingerprint(source), repr(draft.dataset))
+            return digest(fingerprint(source), marked(draft.dataset))
         except OSError:
             return digest("unreadable", draft.dataset.source)
 
@@ -419,8 +432,8 @@ class Session:
         try:
             content = (self.project / draft.rewards.file).read_bytes()
         except OSError:
-            return ""
-        return digest(content, repr(draft.rewards.items))
+            return digest("missing", marked(draft.rewards))
+        return digest(content, marked(draft.rewards))
 
     def _versions_mark(self) -> str:
         from grpo_tui.hardware.environment import versions_fingerprint
@@ -544,13 +557,13 @@ class Session:
 
         with self.guard:
             if name not in self.workers:
-                self.workers[name] = Worker(name)
+                self.workers[name] = Worker(name, gpu=name in GPU_WORKERS)
             return self.workers[name]
 
     def forget(self) -> None:
         """Look anew from here on."""
         with self.guard:
-            self._kept.clear()
+            self._kept = {}
             self._machine = self._given_machine
 
     def cancel(self) -> None:

@@ -17,9 +17,13 @@ NO_TERMINAL = (
 
 
 class Screenful(Protocol):
-    """What is run here: a Textual app that keeps the traceback of a fault of ours in `crash`."""
+    """What is run here: a Textual app.
+
+    It keeps the traceback of a fault of ours in `crash`, and in `unsaved` why answers are not on the disk.
+    """
 
     crash: str
+    unsaved: str
 
     def run(self, *, mouse: bool) -> str | None: ...
 
@@ -55,8 +59,11 @@ def run_screen(app: Screenful, *, mouse: bool = True) -> int:
     words = app.run(mouse=mouse)
     if app.crash:
         where = report_crash(app.crash)
-        print(f"grpo-tui: a fault of ours; your answers are kept. The report is in {where}", file=sys.stderr)
+        kept = "" if app.unsaved else " your answers are kept."
+        print(f"grpo-tui: a fault of ours;{kept} The report is in {where}", file=sys.stderr)
         return 1
     if words:
         print(words)
+    if app.unsaved:
+        print(f"grpo-tui: the last answers were not saved. {app.unsaved}", file=sys.stderr)
     return app.return_code or 0

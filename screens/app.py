@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import SystemCommand
-from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.worker import get_current_worker
 
 from grpo_tui import lock, state
 from grpo_tui.draft import STEPS, Draft, finish, stale
@@ -42,7 +42,6 @@ class GrpoApp(ThemedApp[str]):
 
     TITLE = "grpo-tui"
     CSS_PATH: ClassVar = [THEME_CSS, Path(__file__).with_name("app.tcss")]
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", "to the shell", show=False)]
 
     def __init__(
         self,
@@ -117,7 +116,10 @@ class GrpoApp(ThemedApp[str]):
             return
         if isinstance(loaded, Problem):
             self.push_screen(
-                Choose("The state of this project cannot be read", BROKEN_CHOICES, "backup", str(loaded)),
+                # Only who holds the lock may put the last good copy in its place.
+                Choose(
+                    "The state of this project cannot be read", BROKEN_CHOICES[self._lock is None :], "", str(loaded)
+                ),
                 self.broken_answered,
             )
             return
@@ -149,12 +151,16 @@ class GrpoApp(ThemedApp[str]):
     def broken_answered(self, answer: str | None) -> None:
         """The last good copy, a fresh look without saving, or leave."""
         if answer == "backup":
-            restored = state.restore_backup(self.project)
-            self.opened(None, restored, False)
+            self._restore()
         elif answer == "fresh":
             self.opened(None, state.Loaded(draft=Draft()), True)
         else:
             self.exit(result="", return_code=2)
+
+    @work(thread=True, exclusive=True, group="open")
+    def _restore(self) -> None:
+        restored = state.restore_backup(self.project)
+        self.call_from_thread(self.opened, None, restored, False)
 
     # Steps
 
@@ -188,6 +194,9 @@ class GrpoApp(ThemedApp[str]):
     async def on_step_finished(self, message: Step.Finished) -> None:
         """Mark the step as done on the facts it rests on, and show the next."""
         step = message.step
+        if self.read_only:  # nothing is written, nothing is marked: the next step is shown
+            self.show_step(STEPS[min(STEPS.index(step.NAME) + 1, len(STEPS) - 1)])
+            return
         result = await asyncio.to_thread(step.commit)
         if not isinstance(result, Draft):
             step.refuse([result] if isinstance(result, Problem) else result)
@@ -202,8 +211,10 @@ class GrpoApp(ThemedApp[str]):
     @work(thread=True, exclusive=True, group="facts")
     def gather_facts(self) -> None:
         """Find out in a thread whether what finished steps rest on is still as it was."""
+        worker = get_current_worker()
         facts = self.session.facts(self.draft)
-        self.call_from_thread(self.facts_known, facts)
+        if not worker.is_cancelled:  # a later look has begun: what this one saw is old
+            self.call_from_thread(self.facts_known, facts)
 
     def facts_known(self, facts: Mapping[str, str]) -> None:
         """Show in the rail what changed."""
@@ -237,6 +248,7 @@ class GrpoApp(ThemedApp[str]):
 
     def _saved(self, done: Future[Problem | None]) -> None:
         problem = done.result()
+        self.unsaved = str(problem) if problem is not None else ""
         if problem is not None and self.is_running:
             self.call_from_thread(self.notify, str(problem), title="Not saved", severity="error", markup=False)
 
@@ -256,7 +268,9 @@ class GrpoApp(ThemedApp[str]):
 
     def last_words(self) -> str:
         """What is done, what is not, and how to go on; printed after the screen is gone."""
-        return farewell(self.project, self.draft, stale(self.draft, self.facts)) if self._loaded else ""
+        if not self._loaded or self.read_only:
+            return "It was opened for looking only: nothing was kept." if self._loaded else ""
+        return farewell(self.project, self.draft, stale(self.draft, self.facts))
 
     async def on_unmount(self) -> None:
         """Finish the last save, end the workers, give the lock back."""

@@ -46,6 +46,11 @@ class DatasetStep(Step, inherit_bindings=False):
     ]
 
     data: "Data | None" = None
+    files: tuple[str, ...] = ()
+    """Files of the project that may be data."""
+
+    systems: tuple[tuple[str, str], ...] = ()
+    """Name and text of the system prompts on offer."""
 
     def body(self) -> ComposeResult:
         yield Block(self._strip, id="strip")
@@ -73,6 +78,9 @@ class DatasetStep(Step, inherit_bindings=False):
         )
 
     def find(self, say: Say) -> object:
+        # Also wanted where the data cannot be read, so they are no part of the result.
+        self.files = tuple(self.session.data_files(self.draft))
+        self.systems = tuple(self.session.system_prompts(self.draft))
         if not self.draft.dataset.source:
             return None
         draft = self.session.mapped(self.draft)
@@ -102,7 +110,7 @@ class DatasetStep(Step, inherit_bindings=False):
     def _show_fields(self) -> None:
         answer, data = self.draft.dataset, self.data
         names = [column.name for column in data.source.columns] if data else []
-        sources = tuple(Choice(name, name) for name in self.session.data_files(self.draft))
+        sources = tuple(Choice(name, name) for name in self.files)
         fields = [
             Field(
                 key="source",
@@ -120,7 +128,7 @@ class DatasetStep(Step, inherit_bindings=False):
             rules = tuple(Choice(name, label, note) for name, label, note in self.session.extraction_rules())
             rule = next((choice.label for choice in rules if choice.value == answer.extract), answer.extract)
             systems = (
-                *(Choice(text, name, one_line(text, 60)) for name, text in self.session.system_prompts(self.draft)),
+                *(Choice(text, name, one_line(text, 60)) for name, text in self.systems),
                 Choice(TYPED, "write one…"),
             )
             if len(data.source.splits) > 1:

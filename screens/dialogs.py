@@ -1,5 +1,6 @@
 """Dialogs: a yes or no, a choice, a line, a text, something to read. All work by keyboard and fit 80×23."""
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -168,9 +169,10 @@ class PathSuggester(Suggester):
         self.folders_only = folders_only
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The first path that begins like `value`."""
-        if not value:
-            return None
+        """The first path that begins like `value`. Looked for in a thread: a folder may be on a slow disk."""
+        return await asyncio.to_thread(self._complete, value) if value else None
+
+    def _complete(self, value: str) -> str | None:
         stem = value.rpartition("/")[2]
         folder = self.base / Path(value[: len(value) - len(stem)]).expanduser()
         try:

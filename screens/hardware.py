@@ -61,7 +61,7 @@ class HardwareStep(Step):
 
     def find(self, say: Say) -> object:
         say("Reading the GPUs, the installed versions and the disk…")
-        machine = self.session.look_at_machine()
+        machine = self.session.machine()
         return machine, self.session.checks()
 
     def found(self, result: object) -> None:

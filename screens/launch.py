@@ -1,7 +1,7 @@
 """The yes, and the start."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -144,6 +144,8 @@ class LaunchStep(Step, inherit_bindings=False):
         def answered(yes: bool | None) -> None:
             if yes:
                 approval = preflight.approval(departure)
+                # Kept before anything starts: whoever leaves now finds the yes, and the run, on return.
+                self.answer(replace(self.draft, approvals=(*self.draft.approvals, approval)))
                 self.starting = True
                 self.doing = "Starting the training…"
                 self.refresh_frame()
@@ -156,15 +158,13 @@ class LaunchStep(Step, inherit_bindings=False):
         result = preflight.start(self.session, self.draft, departure, approval)
         self.app.call_from_thread(self._started, result)
 
-    def _started(self, result: "tuple[Draft, Started] | Problem") -> None:
+    def _started(self, result: "Started | Problem") -> None:
         self.starting = False
         self.doing = ""
         if isinstance(result, Problem):
             self.refuse([result])
             return
-        draft, started = result
-        self.draft = draft
-        self.post_message(self.Launched(draft, started.run))
+        self.post_message(self.Launched(self.draft, result.run))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "monitor":

@@ -52,6 +52,12 @@ class ModelStep(Step, inherit_bindings=False):
 
     facts: "ModelFacts | None" = None
     plans: "Mapping[str, Plan | list[Problem]]" = {}  # noqa: RUF012  replaced as a whole
+    known: tuple[tuple[str, str], ...] = ()
+    """Names to choose from, each with a remark."""
+
+    on_hub = False
+    """The model's name can be one of the hub."""
+
     errand: "Callable[[Say], Problem | None] | None" = None
     """What to do on the hub before the model is read again."""
 
@@ -61,6 +67,9 @@ class ModelStep(Step, inherit_bindings=False):
         yield Block(self._memory, id="memory")
 
     def find(self, say: Say) -> object:
+        # Also wanted where the model cannot be read, so they are no part of the result.
+        self.known = tuple(self.session.known_models(self.draft))
+        self.on_hub = self.session.is_on_hub(self.draft)
         if not self.draft.model.name:
             return None, {}
         errand, self.errand = self.errand, None
@@ -84,8 +93,7 @@ class ModelStep(Step, inherit_bindings=False):
 
     def refresh_body(self) -> None:
         answer = self.draft.model
-        known = self.session.known_models(self.draft)
-        choices = (*(Choice(name, name, note) for name, note in known), Choice(TYPED, "a hub id or a folder…"))
+        choices = (*(Choice(name, name, note) for name, note in self.known), Choice(TYPED, "a hub id or a folder…"))
         fields = [
             Field(
                 key="name",
@@ -200,7 +208,7 @@ class ModelStep(Step, inherit_bindings=False):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("fetch", "token"):
-            return bool(self.failed) and self.session.is_on_hub(self.draft)
+            return bool(self.failed) and self.on_hub
         return super().check_action(action, parameters)
 
     def _do(self, errand: "Callable[[Say], Problem | None]") -> None:

@@ -196,7 +196,7 @@ class SettingsStep(Step, inherit_bindings=False):
         """Set the value under the cursor by hand."""
         setting = self._here()
         if setting is not None:
-            self._ask(setting.key, spell(setting.value), setting.what)
+            self._ask(setting.key, written(setting.value), setting.what)
 
     def action_add(self) -> None:
         """Set a key that the plan does not set."""
@@ -204,14 +204,14 @@ class SettingsStep(Step, inherit_bindings=False):
         def named(key: str | None) -> None:
             if key:
                 key = key if "." in key else f"grpo.{key}"
-                self._ask(key, spell(self.plan.value(key, "")) if self.plan else "", "")
+                self._ask(key, written(self.plan.value(key, "")) if self.plan else "", "")
 
         about = "A field of GRPOConfig, or lora.… for one of LoraConfig."
         self.app.push_screen(Type("Another key", "", about, check=self.session.key_fault), named)
 
     def _ask(self, key: str, value: str, what: str) -> None:
         def typed(answer: str | None) -> None:
-            if answer is not None:
+            if answer is not None and answer != value:
                 self._override({**self.draft.settings.overrides, key: parse(answer)})
 
         about = f"{one_line(what, 200)} A number, true or false, or text; empty: none.".strip()
@@ -240,6 +240,11 @@ def spell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "" if value is None else str(value)
+
+
+def written(value: object) -> str:
+    """A value exactly, as it is edited."""
+    return repr(value) if isinstance(value, float) else spell(value)
 
 
 def parse(text: str) -> object:

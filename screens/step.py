@@ -122,6 +122,9 @@ class Step(Screen[None], inherit_bindings=False):
 
         self.failed: tuple[Problem, ...] = ()
         self.read_only = False
+        self.finishing = False
+        """The user went on, and what that means is being done: nothing can be changed now."""
+
         self._serial = 0
         self._go_on_when_ready = False
         self._pressed_without_use = False
@@ -269,6 +272,9 @@ class Step(Screen[None], inherit_bindings=False):
 
     def answer(self, draft: Draft, *, look: bool = False) -> None:
         """Take an answer: kept at once, shown at once; `look`: what rests on it must be found anew."""
+        if self.finishing:
+            self.notify("This step is being finished; one moment.", markup=False)
+            return
         self.draft = draft
         self._pressed_without_use = False
         self.post_message(self.Answered(draft))
@@ -285,12 +291,14 @@ class Step(Screen[None], inherit_bindings=False):
             self._pressed_without_use = True
         else:
             self.doing = "One moment…"
+            self.finishing = True
             self.post_message(self.Finished(self))
         self.refresh_frame()
 
     def refuse(self, problems: Sequence[Problem]) -> None:
         """Going on failed: show why."""
         self.doing = ""
+        self.finishing = False
         self.failed = tuple(problems)
         self.refresh_frame()
 
@@ -389,7 +397,9 @@ class Step(Screen[None], inherit_bindings=False):
 
     def action_cancel(self) -> None:
         """Stop looking; the worker's process is ended."""
-        if not self.doing:
+        if self.finishing:
+            self.notify("Files are being written; one moment.", markup=False)
+        if not self.doing or self.finishing:
             return
         self._serial += 1
         self._go_on_when_ready = False

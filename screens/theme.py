@@ -23,6 +23,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.app import App, ReturnType, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.theme import Theme
 
@@ -269,6 +270,7 @@ class ThemedApp(App[ReturnType]):
     """An app in the look of this project. It knows no theme but ours, and restores the terminal however it ends."""
 
     CSS_PATH: ClassVar = [THEME_CSS]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", "to the shell", show=False)]
     COMMAND_PALETTE_BINDING = "ctrl+p"
     COMMAND_PALETTE_DISPLAY = "^p"
 
@@ -285,6 +287,9 @@ class ThemedApp(App[ReturnType]):
         self._only_ascii = OnlyAscii(enabled=ascii_only(environ))
         self.crash = ""
         """The traceback of a fault of ours, without the values of variables: they may be secret."""
+
+        self.unsaved = ""
+        """Why the last answers are not on the disk; empty: they are."""
 
         self.error_console = Console(file=io.StringIO())
 

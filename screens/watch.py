@@ -15,7 +15,11 @@ class WatchApp(ThemedApp[str]):
     """Watches one run. What it returns is said after the terminal is restored."""
 
     TITLE = "grpo-tui watch"
-    CSS_PATH: ClassVar = [THEME_CSS, Path(__file__).with_name("app.tcss")]
+    CSS_PATH: ClassVar = [
+        THEME_CSS,
+        Path(__file__).with_name("app.tcss"),
+        Path(__file__).parent / "monitor" / "monitor.tcss",  # with the others: read later, all would be parsed again
+    ]
 
     def __init__(
         self, run: Path, theme: str | None = None, read_only: bool = False, *, environ: Mapping[str, str] = os.environ

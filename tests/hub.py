@@ -11,7 +11,7 @@ from tests.plan.shapes import CONFIGS
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {
-    "config.json": json.dumps(CONFIGS["Qwen2.5-0.5B"]).encode(),
+    "config.json": json.dumps(dict(CONFIGS["Qwen2.5-0.5B"])).encode(),
     "tokenizer.json": b"{}",
     "tokenizer_config.json": b'{"eos_token": "<|im_end|>", "chat_template": "x"}',
     "model.safetensors": b"\0" * 1000,

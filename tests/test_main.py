@@ -152,6 +152,7 @@ def test_a_fault_behind_the_screen_leaves_a_report(tmp_path: Path, monkeypatch: 
 
     class Broken:
         crash = "Traceback: something"
+        unsaved = ""
         return_code = 1
 
         def run(self, *, mouse: bool) -> str | None:

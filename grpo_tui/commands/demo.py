@@ -122,11 +122,13 @@ def headless(args: argparse.Namespace, project: Path) -> int:
             return refuse(
                 args.json, Problem(str(project), "Nothing was started.", "Repeat the command for another yes.")
             )
-        result = preflight.start(session, walked, departure, preflight.approval(departure))
-        if isinstance(result, Problem):
-            return refuse(args.json, result)
-        started_draft, started = result
-        state.save(project, finish(started_draft, "launch", started_draft.approvals[-1].at, {}))
+        approval = preflight.approval(departure)
+        approved = replace(walked, approvals=(*walked.approvals, approval))
+        state.save(project, approved)
+        started = preflight.start(session, approved, departure, approval)
+        if isinstance(started, Problem):
+            return refuse(args.json, started)
+        state.save(project, finish(approved, "launch", approval.at, {}))
     finally:
         session.close()
         held.release()

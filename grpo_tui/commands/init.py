@@ -14,6 +14,7 @@ from grpo_tui.commands.printing import refuse
 from grpo_tui.draft import Approval, Draft, HardwareAnswer, RewardItem
 from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
+from grpo_tui.secret import is_secret
 
 if TYPE_CHECKING:
     from grpo_tui.session import Session
@@ -283,6 +284,8 @@ def settings_of(texts: Sequence[str]) -> dict[str, Any] | Problem:
         key, given, value = text.partition("=")
         if not given or "." not in key:
             return Problem("--set", f"{text!r} is no setting.", "Write a dotted key and its value: grpo.beta=0.04.")
+        if is_secret(key.rpartition(".")[2].strip()):
+            return Problem("--set", f"{key.strip()} is a secret, and none is kept in a project.", "Log in instead.")
         found[key.strip()] = toml_value(value.strip())
     return found
 

@@ -1,6 +1,7 @@
 """`grpo-tui run`: start or resume the training of a project, after a yes."""
 
 import argparse
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--yes", action="store_true", help="the yes: start what is shown; it is written down")
     parser.add_argument("--resume", nargs="?", const="", metavar="RUN", help="go on with a run (default: the newest)")
     parser.add_argument("--beside", action="store_true", help="start although another training of the project goes on")
+    parser.add_argument(
+        "--take-over", action="store_true", help="resume although a supervisor of another host may still have the run"
+    )
     parser.add_argument("--name", help="name of the new run (default: date and time)")
     parser.add_argument(
         "--notify", metavar="COMMAND", help="shell command for when the run ends (GRPO_TUI_RUN, GRPO_TUI_EXIT)"
@@ -70,21 +74,20 @@ def execute(args: argparse.Namespace) -> int:
     if not args.yes:
         problem = Problem(str(project), "Nothing is started without a yes.", "Repeat the command with --yes.")
         return refuse(args.json, problem, **_as_json(shown, source, notes))
-    loaded = state.load(project)
-    draft = loaded.draft if isinstance(loaded, state.Loaded) else Draft()
     approved = Approval(
         what="run",
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         sha256=launch.approval_hash(source),
         detail=str(shown),
     )
-    unrecorded = _record(project, draft, loaded, approved)
+    draft, unrecorded = _record(project, approved)
     if unrecorded and not args.json:
         print(inert(f"! {unrecorded}"))
     notify = args.notify if args.notify is not None else draft.settings.notify_command
     job = launch.prepare(project, approved=approved, gpus=gpus, resume=resume, name=run.name, notify=notify)
     if isinstance(job, Problem):
         return refuse(args.json, job)
+    job = replace(job, take_over=args.take_over)
     if args.foreground:
         return _foreground(job, args.json)
     started = launch.spawn(job)
@@ -128,17 +131,19 @@ def _gpus(config: Mapping[str, Any]) -> tuple[GPU, ...] | Problem:
     return launch.choose_gpus(config, machine)
 
 
-def _record(project: Path, draft: Draft, loaded: state.Loaded | Problem, approved: Approval) -> str:
-    """Write the yes into the project's state; what went wrong, in words, or nothing. The run's record has it anyway."""
-    if isinstance(loaded, Problem) or loaded.read_only:
-        return f"The yes cannot be written into {state.STATE_FILE}; run.toml has it."
+def _record(project: Path, approved: Approval) -> tuple[Draft, str]:
+    """Write the yes into the project's state; the answers there, and what went wrong. The run's record has it too."""
     held = lock.acquire(project)
-    if not isinstance(held, lock.Lock):
-        return f"{held} is working on this project, so the yes stands in run.toml only."
-    with held:
-        started = finish(replace(draft, approvals=(*draft.approvals, approved)), "launch", approved.at, {})
-        problem = state.save(project, started)
-    return str(problem) if problem else ""
+    with held if isinstance(held, lock.Lock) else contextlib.nullcontext():
+        loaded = state.load(project)
+        if isinstance(loaded, Problem) or loaded.read_only:
+            draft = Draft() if isinstance(loaded, Problem) else loaded.draft
+            return draft, f"The yes cannot be written into {state.STATE_FILE}; run.toml has it."
+        if not isinstance(held, lock.Lock):
+            return loaded.draft, f"{held} is working on this project, so the yes stands in run.toml only."
+        draft = replace(loaded.draft, approvals=(*loaded.draft.approvals, approved))
+        problem = state.save(project, finish(draft, "launch", approved.at, {}))
+    return draft, str(problem) if problem else ""
 
 
 def _foreground(job: Job, as_json: bool) -> int:
@@ -168,7 +173,11 @@ def _lines(shown: launch.Command, source: Path, gpus: Sequence[GPU], notes: Sequ
             for gpu in gpus
         ),
         *([] if gpus else ["  none: trains on the CPU"]),
-        *(f"  ! used by process {process.pid} ({process.user})" for gpu in gpus for process in gpu.processes),
+        *(
+            f"  ! used by process {process.pid} ({process.user or 'not of this container'})"
+            for gpu in gpus
+            for process in gpu.processes
+        ),
         *(f"! {note}" for note in notes),
     ]
     return [inert(row) for row in rows]

@@ -18,6 +18,7 @@ from grpo_tui.plan.dialect import CHOICES, Caller, bad_choice
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.situation import AMPERE
 from grpo_tui.problem import Problem
+from grpo_tui.secret import is_secret, scrubbed, shows_secret
 
 PACKAGES: Mapping[str, str] = {
     "bitsandbytes": "bitsandbytes",
@@ -85,7 +86,6 @@ _BOUNDS: Mapping[str, tuple[float, float, str]] = {
     "vllm_gpu_memory_utilization": (0.01, 1, "It is a share of the GPU: above 0 and at most 1."),
     "top_entropy_quantile": (0, 1, "It is a share: from 0 to 1."),
 }
-_NOT_NONE = ("max_steps", "num_train_epochs", "seed")
 
 
 def _numbers(subject: Subject) -> Iterator[Problem]:
@@ -200,7 +200,16 @@ def _packages(subject: Subject) -> Iterator[Problem]:
         yield from missing("model.attn_implementation", "kernels", f"{attention} needs")
 
 
-CHECKS = (_choices, _numbers, _combinations, _rewards, _batch, _packages)
+def _secrets(subject: Subject) -> Iterator[Problem]:
+    for setting in subject.plan.settings:
+        name = setting.key.rpartition(".")[2]
+        nested = isinstance(setting.value, Mapping) and scrubbed(setting.value) != setting.value
+        if is_secret(name) or nested or (isinstance(setting.value, str) and shows_secret(setting.value)):
+            what = "It holds a secret, which would be read by everyone who can read the project."
+            yield Problem(setting.key, what, "Take it out, and log in with `hf auth login` or `wandb login`.")
+
+
+CHECKS = (_secrets, _choices, _numbers, _combinations, _rewards, _batch, _packages)
 
 
 # ------------------------------------------------------------------------------------------- the library's own words

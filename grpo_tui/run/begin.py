@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -13,10 +12,9 @@ from typing import Any
 
 from grpo_tui.lock import boot_id, process_start
 from grpo_tui.progress.events import strict
+from grpo_tui.secret import scrubbed
 
 LIBRARIES = ("trl", "transformers", "torch", "datasets", "accelerate", "peft", "vllm")
-
-_SECRET = re.compile(r"(token|secret|password|api_key)$", re.IGNORECASE)
 
 
 def begin_row(trainer: Any, run: Path, step: int, max_steps: int) -> dict[str, Any]:
@@ -76,11 +74,8 @@ def _settings(args: Any) -> dict[str, Any]:
     if not is_dataclass(args):
         return {}
     values = {item.name: getattr(args, item.name, None) for item in fields(args)}
-    return {
-        name: strict(value)
-        for name, value in values.items()
-        if value is not None and not name.startswith("_") and not _SECRET.search(name)
-    }
+    named = {name: value for name, value in values.items() if value is not None and not name.startswith("_")}
+    return {name: strict(value) for name, value in scrubbed(named).items()}
 
 
 def weights_of(trainer: Any) -> list[float]:

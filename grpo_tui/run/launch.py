@@ -6,11 +6,11 @@ import json
 import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from grpo_tui.draft import Approval
 from grpo_tui.hardware.machine import GPU, Machine, visible_environment
 from grpo_tui.inert import inert
+from grpo_tui.plan import files
 from grpo_tui.problem import Problem
 from grpo_tui.run import folder
 from grpo_tui.run.life import life
@@ -156,15 +157,14 @@ def read_config(run: Path) -> dict[str, Any] | Problem:
     """The `config.toml` in a project or run folder."""
     path = run / "config.toml"
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
     except OSError as error:
         return Problem(
             str(path), f"It cannot be read: {error.strerror}.", "Write it with the wizard or `grpo-tui init`."
         )
-    except ValueError as error:
-        return Problem(
-            str(path), f"It is no TOML: {error}.", "Correct the line, or let the wizard write the file anew."
-        )
+    except UnicodeDecodeError as error:
+        return Problem(str(path), f"It is not UTF-8: {error}.", "Save it as UTF-8.")
+    return files.read_config(text, str(path))
 
 
 def still_running(run: folder.RunSummary) -> Problem:
@@ -321,7 +321,8 @@ def _first_line(process: "subprocess.Popen[bytes]", seconds: float) -> bytes:
     with process.stdout as pipe:
         while not answer.endswith(b"\n"):
             if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                process.kill()
+                # Its group: the supervisor that it forked must not start the training after all.
+                os.killpg(process.pid, signal.SIGKILL)
                 break
             part = os.read(pipe.fileno(), 65536)
             if not part:

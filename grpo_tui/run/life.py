@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_tui.inert import one_line
-from grpo_tui.lock import boot_id, is_running
+from grpo_tui.lock import boot_id, is_running, place
 from grpo_tui.progress.events import EVENTS_FILE, tail
 from grpo_tui.progress.fold import End, Progress, advance
 from grpo_tui.run import control
@@ -104,7 +104,7 @@ def life(run: Path, now: float | None = None, *, progress: Progress | None = Non
 
 def processes(record: Record | None) -> Processes:
     """Look up the processes of `record` on this machine."""
-    if record is None or record.host != socket.gethostname():
+    if record is None or record.host != socket.gethostname() or record.place not in ("", place()):
         return Processes(supervisor=None, training=None)
     supervisor = is_running(record.supervisor_pid, record.supervisor_started, record.boot_id)
     training = is_running(record.training_pid, record.training_started, record.boot_id)
@@ -224,7 +224,7 @@ def _recorded_end(record: Record, end: End | None, progress: Progress) -> tuple[
     if record.error:
         return "failed", f"It could not be started: {one_line(record.error, 300)}"
     if record.signal:
-        return "killed", f"Ended by {signal_words(record.signal)}."
+        return "killed", f"Ended by {signal_words(record.signal)}.{_goes_on(progress)}"
     if record.exit_code == 0:
         if end:
             return _own_end(end, progress)
@@ -237,8 +237,13 @@ def _recorded_end(record: Record, end: End | None, progress: Progress) -> tuple[
     if record.exit_code and record.exit_code > 128:
         code += f" ({signal_words(record.exit_code - 128)})"
     if end and end.error:
-        return "failed", f"{one_line(end.error, 300)} ({code})."
-    return "failed", f"Ended with {code}: the reason stands at the end of train.log."
+        return "failed", f"{one_line(end.error, 300)} ({code}).{_goes_on(progress)}"
+    return "failed", f"Ended with {code}; its last words are at the end of train.log.{_goes_on(progress)}"
+
+
+def _goes_on(progress: Progress) -> str:
+    """From where it can be resumed; empty where no checkpoint was written."""
+    return f" `grpo-tui run --resume` goes on from step {progress.saves[-1].step}." if progress.saves else ""
 
 
 def _own_end(end: End, progress: Progress) -> tuple[str, str]:

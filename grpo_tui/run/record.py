@@ -20,6 +20,9 @@ class Record:
     """How many times training was started in this folder, this one included."""
 
     host: str = ""
+    place: str = ""
+    """Machine and container, as `grpo_tui.lock.place` names them; empty: not written down."""
+
     user: str = ""
     boot_id: str = ""
     supervisor_pid: int = 0

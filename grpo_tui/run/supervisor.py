@@ -61,6 +61,9 @@ class Job:
 
     approved: str = ""
     resumed: bool = False
+    take_over: bool = False
+    """The user's yes to succeed a supervisor of another host, of which nobody can tell whether it lives."""
+
     notify: str = ""
     """Shell command to run at the end."""
 
@@ -72,7 +75,7 @@ def supervise(job: Job, ready: Callable[[int | Problem], None] = lambda told: No
 
     `ready` is told the training's process id once it runs and `run.toml` says so, or why it does not.
     """
-    held = lock.acquire(job.run)
+    held = lock.acquire(job.run, take_over=job.take_over)
     if not isinstance(held, lock.Lock):
         told = held if isinstance(held, Problem) else _held(job.run, held)
         ready(told)
@@ -105,6 +108,7 @@ class _Keeper:
         self.record = Record(
             attempt=earlier.attempt + 1 if earlier else 1,
             host=socket.gethostname(),
+            place=lock.place(),
             user=control.user_name(),
             boot_id=lock.boot_id(),
             supervisor_pid=me,
@@ -318,6 +322,12 @@ def _notify(job: Job, code: int) -> None:
 
 
 def _held(run: Path, holder: lock.Holder) -> Problem:
+    if holder.alive is None:
+        return Problem(
+            str(run),
+            f"{holder} had this run last, and nobody can tell from here whether it still has.",
+            "If you know that it ended, add --take-over.",
+        )
     return Problem(
         str(run), f"A training already runs in this folder, started by {holder}.", "Watch it, or stop it first."
     )
@@ -332,6 +342,8 @@ def arguments(job: Job) -> list[str]:
         options += ["--gpu", uuid]
     if job.resumed:
         options.append("--resumed")
+    if job.take_over:
+        options.append("--take-over")
     if job.notify:
         options += ["--notify", job.notify]
     # -P: nothing in the project folder hides a module of ours or of the standard library.
@@ -347,6 +359,7 @@ def _parse(words: Sequence[str]) -> tuple[Job, bool]:
     parser.add_argument("--add", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--gpu", action="append", default=[], metavar="UUID")
     parser.add_argument("--resumed", action="store_true")
+    parser.add_argument("--take-over", action="store_true")
     parser.add_argument("--notify", default="")
     parser.add_argument("--foreground", action="store_true", help="stay: for schedulers and containers")
     parser.add_argument("argv", nargs="+")
@@ -359,6 +372,7 @@ def _parse(words: Sequence[str]) -> tuple[Job, bool]:
         gpus=tuple(given.gpu),
         approved=given.approved,
         resumed=given.resumed,
+        take_over=given.take_over,
         notify=given.notify,
         grace=given.grace,
     )

@@ -155,3 +155,32 @@ def test_a_gpu_that_is_not_here_is_refused_before_anything_is_made(project, caps
     assert main(["run", "--yes", "--json"]) == 2
     assert "GPU-00000000" in json.loads(capsys.readouterr().out)["problems"][0]["what"]
     assert not (project / "runs").exists()
+
+
+def test_a_second_training_of_a_project_needs_another_word(project, capsys):
+    (project / "train.py").write_text("import time\ntime.sleep(60)\n")
+    assert main(["run", "--yes", "--json", "--name", "first"]) == 0
+    capsys.readouterr()
+    try:
+        assert main(["run", "--yes", "--json"]) == 2
+        [problem] = json.loads(capsys.readouterr().out)["problems"]
+        assert problem["where"] == "first"
+        assert "--beside" in problem["remedy"]
+        assert main(["run", "--yes", "--json", "--beside", "--name", "second"]) == 0
+        second = json.loads(capsys.readouterr().out)
+    finally:
+        for name in ("first", "second"):
+            record = read(project / "runs" / name)
+            if record is not None:
+                os.killpg(record.training_pid, signal.SIGKILL)
+                ended(project / "runs" / name)
+    assert second["run"].endswith("second")
+
+
+def test_the_project_may_be_named_before_or_behind_the_command(project, capsys, monkeypatch):
+    monkeypatch.chdir(project.parent)
+    assert main(["run", "--project", str(project), "--json"]) == 2
+    behind = json.loads(capsys.readouterr().out)
+    assert main(["--project", str(project), "run", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out) == behind
+    assert behind["directory"] == str(project)

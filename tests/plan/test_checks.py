@@ -142,3 +142,31 @@ def test_an_output_folder_named_like_a_package_is_no_package(tmp_path: Path, mon
     (tmp_path / "wandb").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert packages(["wandb", "torch"]) == {"torch"} | ({"wandb"} if installed(("wandb",)) else set())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_steps", "abc"),
+        ("num_generations", "8"),
+        ("bf16", "yes"),
+        ("logging_steps", "1"),
+        ("temperature", "hot"),
+        ("log_completions", 1),
+    ],
+)
+def test_a_value_of_another_type_is_refused_although_the_library_takes_it(
+    plan: Plan, introspect: Worker, key: str, value: Any
+) -> None:
+    problems = check(with_values(plan, **{f"grpo__{key}": value}), introspect, installed=EVERYTHING)
+    assert any(problem.where == f"grpo.{key}" for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hub_token", "hf_abc"), ("run_name", "at http://ada:geheim@example.org"), ("push_to_hub_token", "x")],
+)
+def test_a_secret_is_refused_before_it_is_written(plan: Plan, key: str, value: str) -> None:
+    problems = check(with_values(plan, **{f"grpo__{key}": value}), installed=EVERYTHING)
+    assert any(problem.where == f"grpo.{key}" and "secret" in problem.what for problem in problems), problems
+    assert not any(value in str(problem) for problem in problems)

@@ -70,7 +70,7 @@ def look(record, running, progress, now=2001.0, **options):
         (replace(RECORD, ended=2002.0, exit_code=0), NONE, trained(), "finished", "without error"),
         (replace(RECORD, ended=2002.0, exit_code=1), NONE,
          trained(2000.0, event("end", 2000.5, 50, reason="error", error="ValueError: x")), "failed", "x (exit"),
-        (replace(RECORD, ended=2002.0, exit_code=1), NONE, Progress(), "failed", "exit code 1: the reason"),
+        (replace(RECORD, ended=2002.0, exit_code=1), NONE, Progress(), "failed", "exit code 1; its last words"),
         (replace(RECORD, ended=2002.0, exit_code=137), NONE, trained(), "failed", "SIGKILL"),
         (replace(RECORD, ended=2002.0, signal=9), NONE, trained(), "killed", "out-of-memory"),
         (replace(RECORD, ended=2002.0, signal=1), NONE, trained(), "killed", "hang-up, not your code"),

@@ -15,8 +15,9 @@ from grpo_tui.screens.app import GrpoApp
 from grpo_tui.screens.dialogs import Choose
 from grpo_tui.screens.rail import Rail
 from grpo_tui.screens.step import Step
+from textual.pilot import Pilot
 
-from grpo_tui import state
+from grpo_tui import lock, state
 from grpo_tui.draft import Draft, finish
 from grpo_tui.run.folder import newest
 from grpo_tui.run.life import life
@@ -243,3 +244,72 @@ def test_a_step_names_its_screen() -> None:
         found = step_class(name)
         assert issubclass(found, Step)
         assert name == found.NAME
+
+
+async def test_looking_only_writes_no_file_whatever_is_pressed(project: Path, make_app: Make) -> None:
+    project.mkdir()
+    draft = own_model(project)
+    session = Session(project, machine=CPU_BOX)
+    begun = session.begin(draft)
+    assert isinstance(begun, Draft)
+    for name in ("task", "hardware", "model", "dataset"):
+        begun = finish(begun, name, now(), session.facts(begun))
+    session.close()
+    assert state.save(project, replace(begun, step="rewards")) is None
+    (project / "rewards.py").unlink()
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, "the step", lambda: isinstance(app.screen, Step))
+        app.open_project(read_only=True)
+        await until(pilot, "looking only", lambda: app.read_only)
+        await ready(pilot)
+        await pilot.press("enter")
+        await until(pilot, "the next step", lambda: getattr(app.screen, "NAME", "") == "score")
+    after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    assert {path.name for path in after.keys() ^ before.keys()} <= {lock.LOCK_FILE}
+    assert all(after[path] == content for path, content in before.items())
+    assert "nothing was kept" in app.last_words()
+
+
+async def test_a_value_of_a_wrong_type_is_refused_and_locks_nobody_out(project: Path, make_app: Make) -> None:
+    project.mkdir()
+    session = Session(project, machine=CPU_BOX)
+    walked = walk(session, own_model(project))
+    session.close()
+    assert isinstance(walked, Draft)
+    wish = replace(walked, settings=replace(walked.settings, overrides={"grpo.max_steps": "abc"}), step="settings")
+    assert state.save(project, wish) is None
+    app = make_app()
+    async with running(app) as pilot:
+        step = await ready(pilot)
+        assert any("max_steps" in problem.where for problem in step.failed), step.failed
+        await pilot.press("9")
+        launch = await until_step(pilot, "launch")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.screen is launch
+        assert "settings. Review writes them" in " ".join(text_of(app.screen).split())
+
+
+async def test_a_weight_changed_after_the_review_cannot_be_forgotten(project: Path, make_app: Make) -> None:
+    project.mkdir()
+    session = Session(project, machine=CPU_BOX)
+    walked = walk(session, own_model(project))
+    session.close()
+    assert isinstance(walked, Draft)
+    first, *rest = walked.rewards.items
+    heavier = replace(walked, rewards=replace(walked.rewards, items=(replace(first, weight=2.0), *rest)), step="launch")
+    assert state.save(project, heavier) is None
+    app = make_app()
+    async with running(app) as pilot:
+        await ready(pilot)
+        assert "do not hold your present answers yet: rewards" in " ".join(text_of(app.screen).split())
+        await pilot.press("enter", "y")
+        await pilot.pause()
+        assert not (project / "runs").exists()
+
+
+async def until_step(pilot: Pilot[str], name: str) -> Step:
+    await until(pilot, f"step {name}", lambda: getattr(pilot.app.screen, "NAME", "") == name)
+    return await ready(pilot)
