@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from grpo_tui.dataset.mapping import rule_problem
 from grpo_tui.dataset.prompts import functions
@@ -44,6 +45,17 @@ class Extraction:
     def found_count(self) -> int:
         """Rows on which the rule finds an answer."""
         return self.looked_at - self.failed_count - self.missing_count
+
+    def as_json(self) -> dict[str, Any]:
+        """The extraction as `grpo-tui data --json` prints it."""
+        return {
+            "looked_at": self.looked_at,
+            "found": self.found_count,
+            "missing_count": self.missing_count,
+            "failed_count": self.failed_count,
+            "failed": list(self.failed),
+            "yields": [{"row": one.row, "before": one.before, "after": one.after} for one in self.yields],
+        }
 
 
 def extraction(rows: Iterable[Row], answer: DatasetAnswer, shown: int = SHOWN) -> Extraction | Problem:

@@ -75,6 +75,10 @@ class Rendered:
     pieces: tuple[str, ...] = ()
     """The tokens one by one, special ones by their names."""
 
+    def as_json(self) -> dict[str, Any]:
+        """The prompt as `grpo-tui data --json` prints it."""
+        return {"text": self.text, "tokens": self.tokens, "opens_think": self.opens_think}
+
 
 def summarise(by_row: Mapping[int, int], of: int = 0) -> Lengths:
     """Figures of these lengths. Percentiles are nearest-rank: each is the length of a prompt that exists."""
@@ -87,6 +91,19 @@ def summarise(by_row: Mapping[int, int], of: int = 0) -> Lengths:
 
     return Lengths(
         len(lengths), rank(50), rank(95), rank(99), lengths[-1], histogram(lengths), dict(by_row), of or len(lengths)
+    )
+
+
+def advice(found: Lengths) -> str:
+    """How the lengths stand to those of other runs, as a sentence: advice, there is no limit of that kind."""
+    low, high = ADVISED
+    if found.p95 <= low:
+        return f"Short: 19 of 20 prompts have at most {found.p95:,} tokens, below the usual {low} to {high}."
+    if found.p95 <= high:
+        return f"Usual: 19 of 20 prompts have at most {found.p95:,} tokens, within {low} to {high}."
+    return (
+        f"Long: {found.longer_than(high):,} of {found.count:,} prompts have more than {high} tokens. That is no fault,"
+        " but each token costs memory and time; what must hold is that prompt and completion fit into the context."
     )
 
 

@@ -144,6 +144,10 @@ def mapping_problems(answer: DatasetAnswer, columns: Sequence[Column]) -> list[P
     for title, name in (("prompt column", answer.prompt), ("answer column", answer.answer)):
         if name and name not in names and not _leads_into(name, columns):
             problems.append(Problem(title, f"There is no column '{one_line(name, 60)}'.", there))
+    if not 0 <= answer.eval_share < 1:
+        problems.append(
+            Problem("held-out share", f"{answer.eval_share} of the prompts cannot be kept apart.", "Give 0 to below 1.")
+        )
     fault = rule_problem(answer)
     return [*problems, fault] if fault else problems
 

@@ -128,3 +128,84 @@ def test_tokens_are_counted_by_the_shipped_model(run: Run, rows: Path) -> None:
     assert 5 < report["tokens"]["p50"] <= report["tokens"]["p99"] <= report["tokens"]["max"]
     assert {fault["kind"]: fault["count"] for fault in report["faults"]}["over_long"] == 38
     assert "0+0?" in report["rendered"]["text"]
+
+
+MODEL = Path(__file__).parents[2] / "recipes" / "word_problems" / "model"
+
+
+def test_prepared_columns_and_what_the_rule_yields_are_in_the_report(run: Run, rows: Path) -> None:
+    _, out = run(str(rows), "--json")
+    report = json.loads(out)
+    assert [(column["name"], column["type"], column["filled"]) for column in report["prepared"]] == [
+        ("prompt", "messages", 1.0), ("answer", "string", 1.0), ("question", "string", 1.0),
+        ("source_answer", "string", 1.0),
+    ]  # fmt: skip
+    assert report["prepared"][1]["example"] == "0"
+    tried = report["extraction"]
+    assert (tried["looked_at"], tried["found"], tried["missing_count"], tried["failed"]) == (40, 39, 1, [])
+    assert tried["yields"][1] == {"row": 1, "before": "so\n#### 2", "after": "2"}
+
+
+def test_examples_choices_and_a_held_out_share_are_in_the_code(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{n % 100}?"}) + "\n" for n in range(200)))
+    code, out = run(str(path), "--json", "--example", "1+1?", "2", "--choose", "duplicate=leave_out",
+                    "--eval-share", "0.25", "--seed", "3")  # fmt: skip
+    report = json.loads(out)
+    assert code == 0
+    assert (report["held_out"]["share"], report["held_out"]["seed"]) == (0.25, 3)
+    assert {fault["kind"]: fault["choice"] for fault in report["faults"]} == {"duplicate": "leave_out"}
+    namespace: dict[str, Any] = {}
+    exec(report["code"], namespace)
+    source = [{"prompt": f"{n % 100}?"} for n in range(200)]
+    train = list(namespace["prepare_rows"](source))
+    apart = list(namespace["prepare_rows"](source, held_out=True))
+    assert len(train) == report["usable"]
+    assert len(train) + len(apart) == 100
+    assert train[0]["prompt"][:2] == [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "remedy"),
+    [
+        (["--choose", "doubles=keep"], "--choose", "duplicate"),
+        (["--choose", "duplicate=explode"], "--choose", "keep, leave_out, stop"),
+        (["--eval-share", "1"], "held-out share", "below 1"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_answered_with_those_that_there_are(
+    run: Run, rows: Path, words: list[str], where: str, remedy: str
+) -> None:
+    code, out = run(str(rows), "--json", *words)
+    problem = json.loads(out)["problems"][0]
+    assert (code, problem["where"]) == (2, where)
+    assert remedy in problem["remedy"]
+
+
+def test_a_person_sees_rows_as_they_are_and_as_the_model_sees_them(run: Run, rows: Path) -> None:
+    code, out = run(str(rows), "--tokenizer", str(MODEL), "--system", "Add.")
+    assert code == 0
+    lines = out.splitlines()
+    seen = lines.index(next(line for line in lines if line.startswith("Row 1 as the model sees it, ")))
+    assert lines[seen + 1] == "  <|im_start|>system"
+    assert "Row 1 as it is" in lines[:seen]
+    for part in (
+        "Answers found in 39 of the first 40 rows", "row 2: so #### 2 → 2", "Columns as rewards get them",
+        "source_answer  string  100 % filled", "Tokens of 38 prompts: p50", "█", "below the usual 256 to 512",
+        "(or stop: --choose empty=…)", "load_dataset('json'", "  def prepare(row):", "  def prepare_rows(rows",
+    ):  # fmt: skip
+        assert part in out
+
+
+def test_an_answer_inside_a_struct_of_a_compressed_file_is_found(run: Run, tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "verl.jsonl.gz"
+    row = {"prompt": [{"role": "user", "content": "2+2?"}], "reward_model": {"style": "rule", "ground_truth": "4"}}
+    with gzip.open(path, "wt") as file:
+        file.write(json.dumps(row) + "\n")
+    code, out = run(str(path), "--json", "--answer", "reward_model.ground_truth")
+    report = json.loads(out)
+    assert code == 0
+    assert report["sample"][0]["prepared"]["answer"] == "4"
+    assert report["mapping"]["extract"] == "as_is"

@@ -11,6 +11,7 @@ from grpo_tui.child import Worker
 from grpo_tui.dataset.lengths import (
     Lengths,
     Rendered,
+    advice,
     histogram,
     measure,
     measure_rows,
@@ -169,3 +170,11 @@ def test_every_length_is_in_exactly_one_bar(seed: int) -> None:
     assert bars[0].low == min(lengths)
     assert bars[-1].high >= max(lengths)
     assert len(bars) <= 25
+
+
+@pytest.mark.parametrize(
+    ("length", "longer", "words"),
+    [(200, 0, "Short: 19 of 20 prompts have at most 200 tokens"), (400, 0, "Usual:"), (600, 90, "Long: 90 of 100")],
+)
+def test_long_prompts_are_advice_and_never_an_error(length: int, longer: int, words: str) -> None:
+    assert advice(summarise({n: length if n < (longer or 97) else 100 for n in range(100)})).startswith(words)
