@@ -7,14 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from grpo_tui.screens.dialogs import Ask, Choose, Show
-from grpo_tui.screens.drawn import Choice
-from grpo_tui.screens.line import wrap
 from grpo_tui.screens.theme import palette_of
 from grpo_tui.screens.widgets.keys import KeyLine
-from grpo_tui.screens.widgets.lines import Lines
 from grpo_tui.screens.widgets.scale import horizon
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -22,31 +17,21 @@ from textual.events import Resize
 from textual.message import Message
 from textual.screen import Screen
 
-from grpo_tui.inert import inert, one_line
+from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
 from grpo_tui.run import control
 from grpo_tui.run.folder import RUNS_FOLDER, RunSummary, runs
 
-from .facts import STATES
-from .figures import ago, exact
+from .cards import CardsPanel
+from .charts import ChartPanel, GradientPanel, PartsPanel, PolicyPanel, RewardPanel
+from .completions import CompletionsPanel
 from .glance import Glance, look
-from .layout import LEAST, TABS, arrange, is_wide
-from .panels import (
-    CardsPanel,
-    ChartPanel,
-    CompletionsPanel,
-    FigureStrip,
-    GradientPanel,
-    HealthPanel,
-    LogPanel,
-    MonitorPanel,
-    PartsPanel,
-    PolicyPanel,
-    RewardPanel,
-    Sight,
-    StatusLine,
-)
-from .values import ValuesScreen
+from .health import HealthPanel
+from .layout import TABS, arrange, is_wide
+from .log import LogPanel
+from .panel import MonitorPanel
+from .sight import Seen, Sight
+from .status import FigureStrip, StatusLine, TooSmall, link
 
 PANELS: tuple[type[MonitorPanel], ...] = (
     RewardPanel, PartsPanel, PolicyPanel, GradientPanel, CardsPanel, HealthPanel, CompletionsPanel, LogPanel,
@@ -57,15 +42,6 @@ SMOOTHING = (1, 5, 20)
 LOOK_SECONDS = 1.0
 IDLE_LOOKS = 5
 """A run that is over is looked at every so many times only: it may be resumed."""
-
-
-class TooSmall(Lines):
-    """What a screen shows that is too small for panels."""
-
-    def paint(self, width: int, height: int) -> list[Text]:
-        """One sentence, as far as it goes."""
-        words = f"The window is {self.app.size.width}×{self.app.size.height}; the monitor needs {LEAST[0]}×{LEAST[1]}."
-        return wrap(self.palette, words, width, "text")
 
 
 class MonitorScreen(Screen[None]):
@@ -186,29 +162,11 @@ class MonitorScreen(Screen[None]):
     def _hand_out(self) -> None:
         if self.sight is None:
             return
-        self.query_one(StatusLine).show(self.sight)
-        self.query_one(FigureStrip).show(self.sight)
-        for panel in self.query(MonitorPanel):
-            panel.show(self.sight)
-        self.query_one(KeyLine).report(self._link(self.sight.glance))
-
-    def _link(self, glance: Glance) -> Text:
-        """The right end of the last line: where it runs, and how old the news is."""
-        text, life = palette_of(self.app).text, glance.life
-        host = (
-            text((f"{one_line(life.host, 24)} ", "muted on_surface"))
-            if life.host and self.size.width >= 100
-            else text()
+        for seen in self.query(Seen):
+            seen.show(self.sight)
+        self.query_one(KeyLine).report(
+            link(palette_of(self.app), self.sight.glance, paused=self.paused, wide=self.size.width >= 100)
         )
-        if self.paused:
-            return text(host, ("! paused ", "warn bold on_surface"))
-        sign, role = STATES.get(life.state, STATES["unknown"])
-        if not life.alive:
-            return text(host, (f"{sign} ", f"{role} on_surface"), (f"{life.state} ", "muted on_surface"))
-        if life.last_event_age is None:
-            return text(host, ("○ ", "muted on_surface"), ("no event yet ", "muted on_surface"))
-        sign, role = ("!", "warn") if life.state == "silent" else ("●", "ok")
-        return text(host, (f"{sign} ", f"{role} on_surface"), (f"{ago(life.last_event_age)} ", "muted on_surface"))
 
     # Arrangement
 
@@ -345,67 +303,33 @@ class MonitorScreen(Screen[None]):
 
     def action_values(self) -> None:
         """Every figure."""
+        from .values import ValuesScreen
+
         self.app.push_screen(ValuesScreen(lambda: self.sight))
 
     def action_read_completion(self) -> None:
         """The whole of the completion under the cursor."""
+        from . import pages
+
         panel = self.panel(7)
-        if not isinstance(panel, CompletionsPanel) or self.sight is None or (table := panel.table) is None:
-            return
-        palette, sight = palette_of(self.app), self.sight
-        group, index = panel.order(table)[panel.place]
-        total, advantage = panel.sums(sight, table)[index], table.advantages[index]
-        weights = dict(zip(sight.progress.reward_names, sight.progress.weights, strict=False))
-
-        def draw(width: int) -> list[Text]:
-            lines = [palette.text(("Prompt", "muted bold"))]
-            lines += wrap(palette, inert(table.prompts[index]), width, "muted")
-            lines += [palette.text(), palette.text(("Completion", "muted bold"))]
-            lines += wrap(palette, inert(table.completions[index]), width, "text")
-            lines += [palette.text(), palette.text(("Rewards", "muted bold"))]
-            for name, values in table.rewards.items():
-                weight = f"  × {exact(weights[name])}" if name in weights else ""
-                lines.append(palette.text((f"{one_line(name, 30):<30} ", "muted"), (exact(values[index]), "text bold"),
-                                          (weight, "muted")))  # fmt: skip
-            lines.append(palette.text((f"{'weighted sum':<30} ", "muted"), (exact(total), "text bold")))
-            lines.append(palette.text((f"{'advantage':<30} ", "muted"), (exact(advantage), "text bold")))
-            for name, texts in table.extra.items():
-                lines += wrap(
-                    palette, inert(texts[index]), width, "text", palette.text((f"{one_line(name, 30):<30} ", "muted"))
-                )
-            for note in table.notes:
-                lines += wrap(palette, note, width, "text", palette.text(("! ", "warn bold")))
-            return lines
-
-        title = f"Step {table.step}, group {group + 1}, completion {panel.place + 1} of {len(table.completions)}"
-        self.app.push_screen(Show(title, draw))
+        if isinstance(panel, CompletionsPanel) and self.sight is not None and panel.table is not None:
+            self.app.push_screen(pages.completion(palette_of(self.app), self.sight, panel, panel.table))
 
     def action_help(self) -> None:
         """All keys and what they do, made of the bindings."""
-        palette = palette_of(self.app)
+        from . import pages
+
         bindings = [binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.tooltip]
         rows = [(binding.key_display or self.app.get_key_display(binding), binding.tooltip) for binding in bindings]
-        rows += [("[ ]", "In the completions: the kept step before and after."),
-                 ("↑ ↓", "In completions and log: up and down; g and G to the ends.")]  # fmt: skip
-        notes = (
-            "The arrows in the strip compare the last five rows with those fifty steps before. "
-            "The band around the reward is its spread over the batch; the whisker over other lines reaches to the "
-            "greatest of the rows that share a column. Groups without signal are computed here from the rewards."
-        )
-
-        def draw(width: int) -> list[Text]:
-            lines = []
-            for sign, words in rows:
-                lines += wrap(palette, words, width, "text", palette.text((f"{sign:<9}", "accent bold")))
-            return [*lines, palette.text(), *wrap(palette, notes, width, "muted")]
-
-        self.app.push_screen(Show("Keys", draw))
+        self.app.push_screen(pages.keys(palette_of(self.app), rows))
 
     def action_after(self) -> None:
         """Where the trained model is and how to load it."""
-        palette, after = palette_of(self.app), self._glance.after if self._glance else ""
-        where = f"After training: {one_line(str(self.run), 60)}"
-        self.app.push_screen(Show(where, lambda width: wrap(palette, inert(after), width, "text")))
+        from . import pages
+
+        self.app.push_screen(
+            pages.after_training(palette_of(self.app), self.run, self._glance.after if self._glance else "")
+        )
 
     def action_runs(self) -> None:
         """The runs of this project, to look at another."""
@@ -417,6 +341,8 @@ class MonitorScreen(Screen[None]):
         self.app.call_from_thread(self._choose_run, runs(project))
 
     def _choose_run(self, found: list[RunSummary]) -> None:
+        from . import pages
+
         if not found:
             self.app.notify("This folder is no run of a project: there is no list of runs.", markup=False)
             return
@@ -425,13 +351,7 @@ class MonitorScreen(Screen[None]):
             if path and Path(path) != self.run:
                 self.app.switch_screen(MonitorScreen(Path(path), read_only=self.read_only, clock=self._clock))
 
-        choices = [Choice(str(one.run), one_line(one.name, 28), self._in_words(one)) for one in found]
-        self.app.push_screen(Choose("Runs of this project", choices, str(self.run)), chosen)
-
-    @staticmethod
-    def _in_words(one: RunSummary) -> str:
-        far = f"step {one.life.step}" + (f" of {one.life.max_steps}" if one.life.max_steps else "")
-        return f"{STATES[one.life.state][0]} {one.life.state}  {far}"
+        self.app.push_screen(pages.choice_of_run(found, self.run), chosen)
 
     # Control
 
@@ -446,24 +366,20 @@ class MonitorScreen(Screen[None]):
 
     def action_stop(self) -> None:
         """Ask for the end, after a yes."""
-        self._ask("stop", "Stop this training?", "It ends after the current step and writes a checkpoint first, from "
-                  "which it can go on later. The request is written to the run's journal with your name.")  # fmt: skip
+        self._ask("stop")
 
     def action_save(self) -> None:
         """Ask for a checkpoint, after a yes."""
-        self._ask("save", "Write a checkpoint now?", "It is written after the current step; training goes on. The "
-                  "request is written to the run's journal with your name.")  # fmt: skip
+        self._ask("save")
 
-    def _ask(self, action: str, title: str, about: str) -> None:
-        palette = palette_of(self.app)
+    def _ask(self, action: str) -> None:
+        from . import pages
 
         def answered(yes: bool | None) -> None:
             if yes:
                 self._request(action)
 
-        self.app.push_screen(
-            Ask(title, lambda width: wrap(palette, about, width, "text"), yes=f"{action} it", no="no, go on"), answered
-        )
+        self.app.push_screen(pages.request(palette_of(self.app), action), answered)
 
     @work(thread=True, group="request")
     def _request(self, action: str) -> None:
@@ -474,10 +390,9 @@ class MonitorScreen(Screen[None]):
         if isinstance(asked, Problem):
             self.app.notify(inert(str(asked)), severity="error", timeout=15, markup=False)
             return
-        words = (
-            "Asked to stop after the current step." if action == "stop" else "Asked for a checkpoint after this step."
-        )
-        self.app.notify(words, markup=False)
+        from . import pages
+
+        self.app.notify(pages.REQUESTS[action].asked, markup=False)
         self.look_once()
 
     def action_leave(self) -> None:

@@ -11,6 +11,7 @@ from grpo_tui.screens.theme import Palette
 from grpo_tui.screens.widgets.keys import KeyLine
 from grpo_tui.screens.widgets.lines import Lines
 from grpo_tui.screens.widgets.panel import head
+from grpo_tui.screens.widgets.scrolling import SCROLLING
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -20,7 +21,7 @@ from grpo_tui.inert import one_line
 from grpo_tui.progress.series import Metric, Series, metric
 
 from .figures import exact
-from .panels import Sight
+from .sight import Sight
 
 WITHOUT_SIGNAL = Metric(
     "groups without signal", "groups without signal", "share",
@@ -96,14 +97,7 @@ def table(palette: Palette, sight: Sight, width: int) -> list[Text]:
 class ValueTable(Lines, can_focus=True):
     """The scrolled table."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll(-1)", "one up", show=False),
-        Binding("down,j", "scroll(1)", "one down", show=False),
-        Binding("pageup,b", "scroll(-20)", "a page up", show=False),
-        Binding("pagedown,space", "scroll(20)", "a page down", show=False),
-        Binding("home,g", "scroll(-100000)", "first", show=False),
-        Binding("end,G", "scroll(100000)", "last", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*SCROLLING]
 
     def __init__(self, sight: Callable[[], Sight | None]) -> None:
         super().__init__()

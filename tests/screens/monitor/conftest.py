@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpo_tui.screens.monitor.panels import MonitorPanel
+from grpo_tui.screens.monitor.panel import MonitorPanel
 from grpo_tui.screens.monitor.screen import MonitorScreen
 from grpo_tui.screens.watch import WatchApp
 from textual.pilot import Pilot

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from grpo_tui.screens.dialogs import Ask, Show
-from grpo_tui.screens.monitor.panels import CompletionsPanel, LogPanel
+from grpo_tui.screens.monitor.completions import CompletionsPanel
+from grpo_tui.screens.monitor.log import LogPanel
 from grpo_tui.screens.monitor.values import ValuesScreen
 from grpo_tui.screens.watch import WatchApp
 
