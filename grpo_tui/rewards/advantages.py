@@ -57,7 +57,7 @@ def advantages(
     if scale not in SCALES or aggregation not in AGGREGATIONS:
         raise ValueError(f"unknown scale {scale!r} or aggregation {aggregation!r}")
     if aggregation == "normalize_then_sum":
-        sums = weighted_sums(_normalised_columns(rewards, group_size), weights)
+        sums = weighted_sums(normalised_columns(rewards, group_size), weights)
         # A reward that is alone in its group has no deviation: its term is nothing, and the sum 0 unless unscorable.
         sums = [None if unscored(row) else total or 0.0 for row, total in zip(rewards, sums, strict=True)]
         return [_finite(value) for value in _normalised(sums, sums)]
@@ -153,7 +153,8 @@ def _normalised(values: Sequence[Reward], spread: Sequence[Reward] | None) -> li
     return [math.nan if value is None else (value - centre) / divisor for value in values]
 
 
-def _normalised_columns(rewards: Sequence[Sequence[Reward]], group_size: int) -> list[list[Reward]]:
+def normalised_columns(rewards: Sequence[Sequence[Reward]], group_size: int) -> list[list[Reward]]:
+    """Each function's rewards with mean 0 and deviation 1 in every group: the terms of `normalize_then_sum`."""
     columns = [
         [value for group in groups(column, group_size) for value in _normalised(group, group)]
         for column in zip(*rewards, strict=True)
