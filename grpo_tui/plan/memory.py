@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_tui.plan import sharding
 from grpo_tui.plan.shape import ModelShape
+from grpo_tui.plan.sharding import Part
 
 GIB = 2**30
 
@@ -51,15 +53,6 @@ _PYTHON_BYTES = int(0.6 * GIB)
 """A Python process with torch, transformers and TRL loaded: 557-619 MB resident."""
 
 _MARGIN_SHARE, _MARGIN_BYTES = 0.03, GIB // 2
-
-
-@dataclass(frozen=True)
-class Part:
-    """One share of a phase's memory."""
-
-    name: str
-    bytes: int
-    what: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +120,22 @@ def static_parts(
     beta: float = 0.0,
     autocast: bool = True,
     world: int = 1,
+    strategy: str = "ddp",
 ) -> tuple[Part, ...]:
-    """What stays allocated over the whole run: weights, gradients, optimizer states, reference, DDP's buckets."""
-    width = _bytes_of(dtype)
+    """What stays allocated on one of `world` devices over the whole run: weights, gradients, optimizer states,
+    reference, buckets of gradients.
+
+    `strategy` is one of `sharding.STRATEGIES`.
+    """
+    # DeepSpeed trains 16-bit weights and keeps a float32 copy of what it trains (runtime/bf16_optimizer.py).
+    master = world > 1 and autocast and strategy.startswith("zero")
+    width = 2 if master else _bytes_of(dtype)
     weights = shape.nf4_bytes if method == "qlora" else width * shape.parameters
     trained = shape.parameters if method == "full" else shape.adapter_parameters(rank)
     # PEFT upcasts LoRA weights to float32; TRL casts those of a 4-bit model to bfloat16 (grpo_trainer.py, 1.16).
-    trained_width = {"full": width, "lora": 4, "qlora": 2}[method]
-    state = trained * (_ADAM_8BIT if "8bit" in optim else _OPTIMIZER_STATES.get(optim, 2 * trained_width))
+    trained_width = 2 if master else {"full": width, "lora": 4, "qlora": 2}[method]
+    state_width = 8 if master else 2 * trained_width
+    state = trained * (_ADAM_8BIT if "8bit" in optim else _OPTIMIZER_STATES.get(optim, state_width))
     parts = [
         Part(
             "weights",
@@ -150,11 +151,13 @@ def static_parts(
         )
     parts.append(Part("gradients", trained_width * trained, "one per trained parameter"))
     parts.append(Part("optimizer", int(state), f"states of {optim}"))
+    if master:
+        parts.append(Part("master weights", 4 * trained, "float32, one per trained parameter"))
     if beta > 0 and method == "full":
         parts.append(Part("reference", weights, "a second copy of the model, because beta is above 0"))
-    if world > 1:
-        parts.append(Part("gradient buckets", trained_width * trained, "DDP's copy of the gradients"))
-    return tuple(part for part in parts if part.bytes)
+    if world > 1 and (bucket := sharding.bucket(strategy, trained, trained_width)):
+        parts.append(bucket)
+    return tuple(part for part in sharding.divided(parts, strategy, world) if part.bytes)
 
 
 def activation_parts(
@@ -213,8 +216,10 @@ def predict(
     rank: int = 16,
     dtype: str = "bfloat16",
     cpu: bool = False,
+    strategy: str = "ddp",
 ) -> Memory:
-    """Memory of one device over a run of `method` (`lora`, `qlora`, `full`) with `settings`, fields of `GRPOConfig`.
+    """Memory of one device over a run of `method` (`lora`, `qlora`, `full`) with `settings`, fields of `GRPOConfig`,
+    spread over `world` processes by `strategy`, one of `sharding.STRATEGIES`.
 
     `prompt_tokens` is the longest prompt; completions are taken at `max_completion_length`, the steady state after the
     first optimizer step (its states appear there, trl#2972). `dtype` is that of the loaded weights.
@@ -240,7 +245,9 @@ def predict(
         beta=beta,
         autocast=autocast,
         world=world,
+        strategy=strategy,
     )
+    scattered = world > 1 and sharding.gathers(strategy)
     saved, peak = activation_parts(
         shape,
         method,
@@ -265,6 +272,11 @@ def predict(
     if steps < accumulation:  # generating in the middle of an accumulation: gradients are there
         resident = tuple(part for part in static if part.name != "autocast copy")
     loaded = tuple(part for part in static if part.name in ("weights", "adapter", "reference"))
+    whole = sum(part.bytes for part in static if part.name == "weights") * (world if scattered else 1)
+    layer = (sharding.gathered_layer(shape, whole),) if scattered else ()
+    to_generate = layer
+    if scattered and strategy == "zero3" and settings.get("ds3_gather_for_generation", True):
+        to_generate = (sharding.gathered_weights(whole, world),)
     if cpu:
         overhead = Part("Python and torch", _PYTHON_BYTES, "the process itself")
         slack = 0.0
@@ -281,22 +293,26 @@ def predict(
         "generate": with_overhead(
             (
                 *resident,
+                *to_generate,
                 Part("key-value cache", cache, f"{generated} sequences × {length} tokens"),
                 Part("sampling", sampling, f"scores over {shape.vocab:,} tokens"),
             ),
             cache + sampling,
         ),
-        "score": with_overhead((*resident, Part("forward pass", forward.bytes, forward.what)), forward.bytes),
-        "train": with_overhead((*static, saved, peak), saved.bytes + peak.bytes),
+        "score": with_overhead((*resident, *layer, Part("forward pass", forward.bytes, forward.what)), forward.bytes),
+        "train": with_overhead((*static, *layer, saved, peak), saved.bytes + peak.bytes),
     }
     largest = max(phases.values(), key=lambda parts: sum(part.bytes for part in parts))
     total = sum(part.bytes for part in largest)
     allocated = sum(part.bytes for part in largest if part.name not in (overhead.name, "allocator"))
     uncertain = 0.05 * allocated + 0.25 * (total - allocated)
     notes = []
-    estimate = shape.estimate or cpu or not checkpointing
+    shared_out = world > 1 and strategy != "ddp"
+    estimate = shape.estimate or cpu or not checkpointing or shared_out
     if cpu:
         notes.append("Made for GPUs: on the CPU the figure is an order of magnitude.")
+    if shared_out:
+        notes.append(f"What {strategy} divides is taken from its published formulas, not measured here.")
     if shape.estimate:
         notes.append("This architecture is estimated by its nearest relative.")
     if not checkpointing:
@@ -323,6 +339,8 @@ def _turn(
     )
     ways: dict[str, str | None] = {
         "weights": adapter_next.get(method, "choose a smaller model"),
+        "gathered weights": "set ds3_gather_for_generation = false, which generates slowly, or use vLLM",
+        "master weights": adapter_next.get(method),
         "optimizer": adapter_next.get(method),
         "gradients": adapter_next.get(method),
         "autocast copy": "load the weights in bfloat16",

@@ -129,3 +129,55 @@ def test_a_card_is_full_before_its_last_byte() -> None:
     memory = predict(shape_of("Qwen2.5-1.5B"), "lora", SETTINGS, prompt_tokens=256)
     assert not memory.fits(memory.peak_bytes)
     assert memory.fits(memory.peak_bytes + GIB)
+
+
+def parts_of(phase: str, strategy: str, world: int = 8, method: str = "full", **more: object) -> dict[str, int]:
+    """Bytes of each part of a phase on one of `world` devices."""
+    memory = predict(shape_of("Qwen2.5-7B"), method, {**SETTINGS, **more}, world, prompt_tokens=256, strategy=strategy)
+    return {part.name: part.bytes for part in memory.parts_by_phase[phase]}
+
+
+def test_data_parallel_gives_every_device_everything_and_a_copy_of_the_gradients() -> None:
+    alone, together = parts_of("train", "ddp", world=1), parts_of("train", "ddp")
+    assert together.pop("gradient buckets") == alone["gradients"]
+    assert together == alone
+
+
+def test_zero2_divides_gradients_and_states_and_zero3_the_weights_too() -> None:
+    parameters = shape_of("Qwen2.5-7B").parameters
+    two, three = parts_of("train", "zero2"), parts_of("train", "zero3")
+    assert (two["weights"], two["gradients"]) == (2 * parameters, 2 * parameters // 8)
+    assert three["weights"] == 2 * parameters // 8
+    for parts in (two, three):  # 12 bytes a parameter of float32 states and master copy (ZeRO paper, table 1)
+        assert parts["optimizer"] + parts["master weights"] == 12 * parameters // 8
+        assert parts["gradient buckets"] == 2 * 500_000_000
+
+
+def test_scattered_weights_cost_a_whole_layer_at_a_time() -> None:
+    for strategy in ("zero3", "fsdp2"):
+        layer = parts_of("train", strategy)["gathered layer"] / GIB
+        assert 1.5 < layer < 2.5, "two layers of 0.23 G parameters and a head of 0.54 G, in bfloat16"
+    assert "gathered layer" not in parts_of("train", "fsdp2", world=1)
+    assert "gathered layer" not in parts_of("train", "zero2")
+
+
+def test_zero3_gathers_every_weight_to_generate_unless_told_not_to() -> None:
+    parameters = shape_of("Qwen2.5-7B").parameters
+    gathered = parts_of("generate", "zero3")
+    assert gathered["weights"] + gathered["gathered weights"] == pytest.approx(2 * parameters, rel=1e-6)
+    slow = parts_of("generate", "zero3", ds3_gather_for_generation=False)
+    assert "gathered weights" not in slow
+    assert "gathered weights" not in parts_of("generate", "fsdp2")
+
+
+def test_what_one_card_cannot_hold_eight_can_together() -> None:
+    shape = shape_of("Qwen2.5-14B")
+    peaks = {
+        strategy: predict(shape, "full", SETTINGS, 8, prompt_tokens=256, strategy=strategy)
+        for strategy in ("ddp", "zero2", "zero3", "fsdp2")
+    }
+    assert peaks["ddp"].peak_bytes > 100 * GIB
+    assert peaks["ddp"].peak_bytes > peaks["zero2"].peak_bytes > peaks["fsdp2"].peak_bytes
+    assert peaks["fsdp2"].fits(80 * GIB)
+    assert not peaks["ddp"].estimate
+    assert peaks["fsdp2"].estimate
