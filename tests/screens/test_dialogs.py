@@ -1,6 +1,7 @@
 """What is typed into a dialog: it replaces what stood there, and nothing wrong is taken or lost."""
 
-from grpo_tui.screens.dialogs import Type, number, positive, whole_or_nothing
+from grpo_tui.screens.dialogs import Choose, Dialog, Type, number, positive, whole_or_nothing
+from grpo_tui.screens.drawn import Choice
 from grpo_tui.screens.theme import ThemedApp
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -11,7 +12,7 @@ from tests.screens.conftest import TERMINAL, text_of
 class Asking(ThemedApp[str]):
     """An app that is nothing but one dialog."""
 
-    def __init__(self, dialog: Type, environ: dict[str, str] = TERMINAL) -> None:
+    def __init__(self, dialog: Dialog[str], environ: dict[str, str] = TERMINAL) -> None:
         super().__init__(environ=environ)
         self.dialog = dialog
         self.answers: list[str | None] = []
@@ -62,6 +63,16 @@ async def test_a_text_longer_than_the_field_stays_in_sight() -> None:
         await pilot.press(*"/a/very/long/path" * 8)
         await pilot.pause()
         assert "/a/very/long/path" in text_of(app.screen)
+
+
+async def test_without_colour_the_choice_under_the_cursor_can_be_told() -> None:
+    app = Asking(Choose("Source", [Choice("a", "alpha"), Choice("b", "beta")]), {"NO_COLOR": "1", **TERMINAL})
+    async with app.run_test(size=(80, 23)) as pilot:
+        await pilot.press("down")
+        await pilot.pause()
+        segments = [segment for strip in app.screen._compositor.render_strips() for segment in strip]
+    marked = {segment.text.strip(): bool(segment.style and segment.style.underline) for segment in segments}
+    assert (marked["alpha"], marked["beta"]) == (False, True)
 
 
 def test_numbers_are_told_from_what_is_none() -> None:
