@@ -1,43 +1,41 @@
 """The catalogue: what each template must pay and must not, on the very code that is written into rewards.py."""
 
-import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
-from grpo_tui.rewards.advantages import is_binary_exact
-from grpo_tui.rewards.catalogue import TEMPLATES, Proposal, proposals, render_rewards
+from grpo_tui.rewards.catalogue import TEMPLATES, Proposal, render_rewards
 from grpo_tui.rewards.source import check_signatures, read_code
+from tests.rewards.catalogued import functions, paid, proposal
 
-COLUMNS = ("prompt", "answer")
-
-
-def functions(*choices: Proposal) -> dict[str, Any]:
-    """The rendered file, run."""
-    names: dict[str, Any] = {}
-    exec(compile(render_rewards(choices), "rewards.py", "exec"), names)
-    return names
-
-
-def proposal(template: str, **parameters: Any) -> Proposal:
-    return Proposal(template=template, name="paid", parameters=parameters, weight=1.0, why="")
-
-
-def paid(choice: Proposal, text: str, right: Any = None) -> float | None:
-    """The reward of one completion, which chat and plain prompts must agree on."""
-    function = functions(choice)["paid"]
-    shapes = [text, [{"role": "assistant", "content": text}], [{"role": "assistant", "content": [{"text": text}]}]]
-    ids = [text.split()] * len(shapes)
-    rewards = function(
-        prompts=[""] * 3, completions=shapes, completion_ids=ids, answer=[right] * 3, trainer_state=None, other=[1] * 3
-    )
-    assert len(set(rewards)) == 1, rewards
-    reward: float | None = rewards[0]
-    return reward
-
+COLUMNS = ("prompt", "answer", "options", "tests", "source")
+SOURCE = "On Monday the ship left the harbour at dawn. It carried four hundred barrels of oil and a crew of nine."
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["name", "age"],
+}
+PROSE = (
+    "The train leaves at nine and arrives at noon. That is three hours, so at ninety miles an hour it has gone for "
+    "two hundred and seventy miles. Half of them were in the hills, where it was slower than it would have been.\n"
+)
+FRENCH = (
+    "Le train part à neuf heures et arrive à midi. Il a donc roulé pendant trois heures dans les collines, sans se "
+    "presser. Chaque wagon portait quarante voyageurs avec leurs bagages. Personne ne semblait pressé de descendre.\n"
+)
+RUSSIAN = "Поезд отправляется в девять часов и прибывает в полдень. Значит, он шёл три часа через холмы, не спеша.\n"
+ROWS: dict[str, dict[str, Any]] = {
+    "choice with options": {"options": ["London", "Paris", "Rome"]},
+    "citation": {"source": SOURCE},
+}
 
 SCORES: dict[str, tuple[Proposal, Any, list[str], list[str]]] = {
     "numeric": (
@@ -45,12 +43,24 @@ SCORES: dict[str, tuple[Proposal, Any, list[str], list[str]]] = {
         "1234",
         ["1,234", "1234", "1234.0", " 1.234e3 ", "The answer is 1234.", "\\boxed{1234}", "<answer>1,234</answer>",
          "<think>5 or 6?</think>1234 apples", "<reasoning>617*2=1234</reasoning><answer>1234</answer>", "$1,234",
-         "१२३४", "１２３４", "2468/2", "So 600+634. #### 1234", "Answer: 1234"],
+         "१२३४", "１２３４", "2468/2", "So 600+634. #### 1234", "Answer: 1234", "**Answer:** 1234", "\\boxed{1{,}234}",
+         "\\boxed{\\frac{2468}{2}}", "1.234 × 10³", "1.234 \\times 10^{3}", "1\u202f234 m²",
+         "12340e-1", "<answer>\\boxed{1234}</answer>", "\\boxed{1234}, that is \\boxed{1234}"],
         ["", "1233", "1 2 3 1234", "1234 or 1235", "<think>1234</think>", "<think>1234", "nan", "inf", "1e999", "",
          "<reasoning>1234</reasoning><answer>many</answer>", "<answer>1234</answer><answer>1235</answer>",
          "\\boxed{1234} \\boxed{5}", "<answer>1234", "-1234", "1234/0", "12,34", "1234 1234", "e5", "1" * 5000,
-         "0 " * 1000 + "1234", "answer: 5 answer: 1234"],
+         "0 " * 1000 + "1234", "answer: 5 answer: 1234", "\\boxed{1234" * 2, "\\boxed{1234} " * 10, "1234²", "1 234",
+         "10^1234", "NaN 1234 inf 5",
+         "<answer>1234</answer> or <answer>", "1234½", "1.234.0"],
     ),
+    "fractions": (
+        proposal("numeric"),
+        "1/2",
+        ["0.5", "½", "1/2", "\\frac{1}{2}", "50e-2", ".5"],
+        ["1", "2", "1 2", "1/3"],
+    ),
+    "great whole numbers": (proposal("numeric"), 10**12, ["1,000,000,000,000", "1e12"], ["1000000000001"]),
+    "a share": (proposal("numeric", relative=0.01), "200", ["199", "201.5"], ["197"]),
     "negative": (proposal("numeric"), -5, ["−5", "-5", "The answer is -5"], ["5", "4-9", "0-5"]),
     "percentage": (proposal("numeric"), "50%", ["50%", "50 %", "0.5", "50"], ["5%", "0.005", "500%"]),
     "percent as unit": (proposal("numeric"), "50", ["50%", "50"], ["0.5", "0.5%"]),
@@ -73,6 +83,12 @@ SCORES: dict[str, tuple[Proposal, Any, list[str], list[str]]] = {
          "<think>A is wrong</think>B"],
         ["", "A, B, C, D", "A good question", "B or C", "A", "Paris", "<answer>B</answer><answer>C</answer>", "BB",
          "Be sure", "<think>B</think>"],
+    ),
+    "choice with options": (
+        proposal("choice"),
+        "B",
+        ["B", "B) Paris", "(b) paris", "Paris.", "The answer is B. Paris"],
+        ["London", "B) London", "A) Paris", "Paris, London", "A, B, C, D", "A good question", "A Paris"],
     ),
     "tags": (
         proposal("tags"),
@@ -107,7 +123,7 @@ SCORES: dict[str, tuple[Proposal, Any, list[str], list[str]]] = {
         ["<think>on and on", "<answer>1</answer><answer>2</answer>"],
     ),
     "json": (
-        proposal("json", keys=("name", "age")),
+        proposal("json_object", keys=("name", "age")),
         None,
         ['{"name": "Ada", "age": 36}', '{ "age":36,\n "name":"Ada" }\n', '{"name": "Ada", "age": 0}'],
         ["", "{}", '{"name": "Ada", "age": 36} Done.', '{"name": "Ada", "age": 36}{"name": "Ada", "age": 36}',
@@ -115,7 +131,20 @@ SCORES: dict[str, tuple[Proposal, Any, list[str], list[str]]] = {
          '{"name": "Ada", "name": "Bob", "age": 36}', '{"name": "Ada", "age": NaN}', '["name", "age"]', "{" * 100_000,
          "[" * 90_000, '```json\n{"name": "Ada", "age": 36}\n```', '{"name": null, "age": []}', "{'name': 'Ada'}"],
     ),
-    "json without keys": (proposal("json"), None, ['{"a": [1]}'], ["{}", "[1]", "3", '"text"', '{"a": {}}']),
+    "json without keys": (proposal("json_object"), None, ['{"a": [1]}'], ["{}", "[1]", "3", '"text"', '{"a": {}}']),
+    "mathematics": (
+        proposal("mathematics"),
+        "4",
+        ["\\boxed{4}", "4.0", "8/2", "\\frac{8}{2}", "The final answer is $4$", "\\boxed{\\frac{8}{2}}", "x = 4",
+         "<think>\\boxed{5}</think>\\boxed{4}", "So \\boxed{4}. Thus \\boxed{4}", "<answer>4</answer>", "\\boxed{4}."],
+        ["", "\\boxed{4", "\\boxed{4}\\boxed{5}", "<think>\\boxed{4}", "<think>\\boxed{4}</think>",
+         "<think>\\boxed{4}</think>I am sure.", "\\boxed{\\{4,5\\}}",
+         " ".join(f"\\boxed{{{each}}}" for each in range(10)),
+         "\\boxed{4}" * 10, "1, 2, 3, 4", "4 or 5", "5 = 4", "1=2=3=4", "\\boxed{" * 3000, "1" * 60_000, "\\pm 4",
+         "\\boxed{4}" + " " * 50_001, "four", "4 > 3"],
+    ),
+    "formulas": (proposal("mathematics"), "$x^2+2x+1$", ["\\boxed{(x+1)^2}", "x^2 + 1 + 2x"], ["x^2", "(x+2)^2", "x"]),
+    "a set": (proposal("mathematics"), "\\{1,2\\}", ["\\boxed{\\{2, 1\\}}"], ["1", "\\{1,2,3\\}"]),
     "same json": (
         proposal("same_json"),
         '{"a": 1, "b": [true]}',
@@ -123,39 +152,261 @@ SCORES: dict[str, tuple[Proposal, Any, list[str], list[str]]] = {
         ["", "{}", '{"a": 1, "b": [1]}', '{"a": 1}', "a 1 b true"],
     ),
     "same json of a struct": (proposal("same_json"), {"a": 1}, ['{"a": 1}'], ['{"a": 2}']),
+    "tags that hold tags": (
+        proposal("tags", tags=("think", ("answer", ("value", "unit"))), empty=("think",)),
+        None,
+        ["<think>\n</think>\n<answer><value>3</value> <unit>m</unit></answer>"],
+        ["<think>a</think><answer>3</answer>", "<think>a</think><answer><unit>m</unit><value>3</value></answer>",
+         "<think>a</think><answer>so <value>3</value><unit>m</unit></answer>",
+         "<think>a</think><answer><value></value><unit>m</unit></answer>"],
+    ),
+    "tags with text around": (
+        proposal("tags", tags=("answer",), around=True),
+        None,
+        ["So: <answer>3</answer> it is.", "<answer>3</answer>"],
+        ["<answer></answer>", "<answer>3</answer><answer>3</answer>", "So 3."],
+    ),
+    "tags, step by step": (
+        proposal("tags_gradual"),
+        None,
+        ["<reasoning>a</reasoning><answer>3</answer>", "\n<reasoning>\na\n</reasoning>\n<answer>\n3\n</answer>\n"],
+        ["", "3", "<answer>3</answer><reasoning>a</reasoning>",
+         "<reasoning>a</reasoning></reasoning><answer>3</answer>",
+         "<reasoning>a</reasoning><answer>3</answer></answer>", "<reasoning>a</reasoning><answer>3</answer>" * 50],
+    ),
+    "json schema": (
+        proposal("json_schema", schema=SCHEMA),
+        None,
+        ['{"name": "Ada", "age": 36}', '{ "age":36,\n "name":"Ada" }\n', '{"name": "Ada", "age": 36, "tags": ["a"]}'],
+        ["", "{}", '{"name": "Ada", "age": 36} Done.', '{"name": "Ada", "age": 36}{"name": "Ada", "age": 36}',
+         '{"name": "", "age": 36}', '{"name": "Ada", "age": 36, "x": 1}', '{"name": "Ada", "name": "Bo", "age": 36}',
+         '{"name": "Ada", "age": "36"}', '{"name": "Ada", "age": NaN}', "[" * 90_000, "[" * 10_000_000,
+         '{"name": "Ada", "age": 36, "tags": [{"a": 1}]}', '{"age": 36}', "null",
+         '```json\n{"name": "Ada", "age": 36}\n```'],
+    ),
+    "pattern": (
+        proposal("pattern", expression=r"[A-Z]{2}-\d{4}"),
+        None,
+        ["AB-1234"],
+        ["", "AB-12345", "xAB-1234", "AB-1234\n", "no\nAB-1234", "AB-1234\nno", "AB-1234 " * 5000],
+    ),
+    "tag count": (
+        proposal("tag_count"),
+        None,
+        ["<reasoning>a</reasoning><answer>3</answer>"],
+        ["", "Step 1: Step 2: Step 3:", "<answer>" * 50 + "</answer>" * 50],
+    ),
+    "overlong": (
+        proposal("overlong", largest=100, fade=20),
+        None,
+        ["word", "la " * 80, ""],
+        ["la " * 100, "la " * 500],
+    ),
+    "TRL's overlong": (
+        proposal("trl_overlong", largest=100, fade=20),
+        None,
+        ["word", "la " * 80, ""],
+        ["la " * 100, "la " * 500],
+    ),
+    "repetition": (
+        proposal("repetition"),
+        None,
+        [PROSE, "", "2 + 2 = 4. 4 + 3 = 7. 7 + 1 = 8. So the answer is 8."],
+        ["la " * 500, "I am sure that it is so. " * 80, "the answer is 4\n" * 200],
+    ),
+    "TRL's repetition": (proposal("trl_repetition"), None, [PROSE, ""], ["la " * 500]),
+    "English": (
+        proposal("language"),
+        None,
+        [PROSE, "The answer is 4, because two and two are four.", "We have $x = 4$ and so it is `four`."],
+        ["", "42", FRENCH, RUSSIAN, PROSE + FRENCH, PROSE + RUSSIAN, "```\n" + PROSE + "\n```", "the of and " * 50],
+    ),
+    "Russian": (
+        proposal("language", scripts=("CYRILLIC",), words=""),
+        None,
+        [RUSSIAN, RUSSIAN + " $x = 4$"],
+        ["", PROSE, PROSE + RUSSIAN, "Otvet chetyre, potomu chto dva i dva chetyre."],
+    ),
+    "keywords": (
+        proposal("keywords", words=("because", "therefore")),
+        None,
+        ["It is four because two and two are four, and therefore the sum of them is not five at all."],
+        ["", "because therefore", "because, therefore " * 50, "It is four.",
+         "The becauseful thereforeness of all of this"],
+    ),
+    "style": (
+        proposal("style"),
+        None,
+        ["", "It is 4.", PROSE],
+        ["As an AI, I say: Certainly! Great question! I hope this helps.", "As an AI " * 20],
+    ),
+    "citation": (
+        proposal("citation"),
+        None,
+        ['It says that "the ship left the harbour at dawn".', "So “the ship left  the harbour” it says.",
+         '<think>"a made-up quotation"</think>Yes: "carried four hundred barrels"'],
+        ["", "No quotation.", '"the ship sank in the harbour"', '"t" "h" "e"', f'"{SOURCE}"',
+         '"the ship left the harbour" ' * 9,
+         '"the ship left the harbour" and "it then sank in the night"', '"the"'],
+    ),
+    "TRL's accuracy": (
+        proposal("trl_accuracy"),
+        "72",
+        ["\\boxed{72}", "The final answer is $72$"],
+        ["", "The answer is 72", "\\boxed{71}"],
+    ),
+    "TRL's reasoning accuracy": (
+        proposal("trl_reasoning_accuracy"),
+        "72",
+        ["<think>so</think>\\boxed{72}"],
+        ["", "\\boxed{72}", "<think>\\boxed{72}</think>", "<think>\\boxed{72}"],
+    ),
+    "TRL's think format": (
+        proposal("trl_think_format"),
+        None,
+        ["<think>a</think>4"],
+        ["", "4", "a</think>4", "<think>a", "<think>a</think><think>b</think>"],
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SCORES)
 def test_a_template_pays_what_it_must_and_nothing_else(kind: str) -> None:
     choice, right, high, low = SCORES[kind]
-    assert {text: paid(choice, text, right) for text in high} == dict.fromkeys(high, 1.0)
-    assert {text[:60] for text in low if paid(choice, text, right) != 0.0} == set()
+    template, row = TEMPLATES[choice.template], ROWS.get(kind, {})
+    enough = template.highest - 0.1 * (template.highest - template.lowest)
+    little = template.lowest + 0.1 * (template.highest - template.lowest) if template.highest == 0 else 0.1
+    rewards = {text[:80]: paid(choice, text, right, **row) for text in high}
+    assert {text: reward for text, reward in rewards.items() if reward is None or reward < enough} == {}
+    rewards = {text[:80]: paid(choice, text, right, **row) for text in low}
+    assert {text: reward for text, reward in rewards.items() if reward is None or reward > little} == {}
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+ELSEWHERE = {"code_tests", "judge", "trl_cosine"}
+"""Templates with a table of their own: they run code, ask a server, or pay for two things at once."""
+
+
+def test_every_template_has_its_table() -> None:
+    assert {choice.template for choice, *_ in SCORES.values()} | ELSEWHERE == set(TEMPLATES)
+
+
+NASTY = ["", " \n\t", "\0", "🦆" * 100, "<answer>" * 5000, "\\boxed{" * 5000, "<", "answer is " * 5000, "9" * 100_000,
+         "a" * 100_000, "1/" * 50_000, "</answer><answer>", "\ud800", "{}" * 50_000, '"' * 9999, "```\n" * 5000,
+         "$" * 9999, "1,234" * 20_000, "<reasoning>" + "</answer>" * 5000]  # fmt: skip
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "judge"])
 def test_a_template_stays_in_its_range_and_never_raises(template: str) -> None:
-    nasty = ["", " \n\t", "\0", "🦆" * 100, "<answer>" * 5000, "\\boxed{" * 5000, "<", "answer is " * 5000,
-             "9" * 100_000,
-             "a" * 100_000, "1/" * 50_000, "</answer><answer>", "\ud800", "{}" * 50_000]  # fmt: skip
-    for text in nasty:
-        for right in ("B", "3", 3, 2.5, None, "", {"a": 1}, "nan"):
-            reward = paid(proposal(template), text, right)
-            assert reward is None or 0.0 <= reward <= 1.0
+    kind = TEMPLATES[template]
+    row = {"options": ["a", None], "tests": "assert f(1) == 2", "source": "a"}
+    for text in NASTY:
+        reward = paid(proposal(template), text, "3", **row)
+        assert reward is None or kind.lowest <= reward <= kind.highest, text[:50]
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if "answer" in TEMPLATES[name].columns])
+def test_no_right_answer_of_whatever_kind_makes_a_template_raise(template: str) -> None:
+    kind = TEMPLATES[template]
+    if template == "judge":
+        return
+    for right in ("B", "3", 3, 2.5, None, "", {"a": 1}, "nan", "\\frac{", "x" * 10_000, [1]):
+        for text in ("B", "3", "{}", "<think>"):
+            reward = paid(proposal(template), text, right, options=None)
+            assert reward is None or kind.lowest <= reward <= kind.highest
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "judge"])
+def test_completions_without_any_text_are_none_of_its_business(template: str) -> None:
+    function = functions(proposal(template))["paid"]
+    silent = [
+        [],
+        [{"role": "assistant", "content": None}],
+        [{"role": "assistant", "tool_calls": []}],
+        [{"role": "tool"}],
+    ]
+    columns = {
+        name: ["B" if template == "choice" else "1"] * 4 for name in TEMPLATES[template].columns if name != "options"
+    }
+    columns["source"] = ["The source."] * 4
+    rewards = function(completions=silent, completion_ids=[[]] * 4, prompts=["?"] * 4, **columns)
+    assert all(reward <= 0 for reward in rewards)
+    assert function(completions=[], completion_ids=[], prompts=[], **{name: [] for name in columns}) == []
 
 
 @pytest.mark.parametrize(
     ("template", "right"),
-    [("exact", None), ("exact", " "), ("numeric", "blue"), ("choice", "Paris"), ("same_json", "x")],
-)
+    [("exact", None), ("exact", " "), ("numeric", "blue"), ("numeric", None), ("choice", "Paris"), ("same_json", "x"),
+     ("same_json", None), ("mathematics", "blue"), ("mathematics", None), ("mathematics", ""), ("code_tests", None),
+     ("citation", None), ("trl_accuracy", "blue"), ("trl_cosine", "blue")],
+)  # fmt: skip
 def test_a_row_whose_right_answer_is_of_another_kind_is_skipped_not_punished(template: str, right: Any) -> None:
-    assert paid(proposal(template), "anything", right) is None
+    assert paid(proposal(template), "anything", right, tests=right, source=right) is None
 
 
-def test_an_empty_chat_completion_earns_nothing() -> None:
-    names = functions(proposal("exact"))
-    for shape in ([], [{"role": "assistant", "content": None}], [{"role": "assistant", "tool_calls": []}]):
-        assert names["paid"]([shape], ["x"]) == [0.0]
+def test_rw_13_the_phrasing_decides_what_trls_verifier_pays_and_ours_takes_all_of_them() -> None:
+    phrasings = ["The answer is 72", "\\boxed{72}", "Answer: 72", '{"answer": 72}']
+    assert [paid(proposal("trl_accuracy"), each, "$72$") for each in phrasings] == [0.0, 1.0, 0.0, 0.0]
+    assert [paid(proposal("numeric"), each, "72") for each in phrasings] == [1.0] * 4
+    assert [paid(proposal("mathematics"), each, "$72$") for each in phrasings] == [1.0, 1.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("right", ["blue", "A"])
+def test_rw_13_rows_that_trls_verifier_cannot_read_are_skipped_and_the_catalogue_says_so(right: str) -> None:
+    assert paid(proposal("trl_accuracy"), right, right) is None
+    assert any("passed over" in caution for caution in TEMPLATES["trl_accuracy"].cautions)
+    assert any("boxed" in caution for caution in TEMPLATES["trl_accuracy"].cautions)
+    assert paid(proposal("choice" if right == "A" else "exact"), right, right) == 1.0
+
+
+def test_a_number_as_right_answer_is_no_silent_none_with_trls_verifier() -> None:
+    assert paid(proposal("trl_accuracy"), "\\boxed{72}", 72) == 1.0
+
+
+def test_trls_cosine_pays_a_short_right_answer_most_and_a_long_wrong_one_never_more_than_a_right_one() -> None:
+    choice = proposal("trl_cosine", largest=100)
+    short, long = paid(choice, "\\boxed{4}", "4"), paid(choice, "so " * 90 + "\\boxed{4}", "4")
+    wrong, long_wrong = paid(choice, "\\boxed{5}", "4"), paid(choice, "so " * 90 + "\\boxed{5}", "4")
+    assert 1.0 >= (short or 0) > (long or 0) >= 0.5
+    assert -0.5 >= (long_wrong or 0) > (wrong or 0) >= -1.0
+
+
+def test_a_formula_that_takes_for_ever_costs_its_time_and_earns_nothing() -> None:
+    choice = proposal("mathematics", seconds=1)
+    assert functions(choice)["paid"](["\\boxed{9^{9^{9^{9}}}}"], ["4"]) == [0.0]
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for template, package, missing in (
+        ("mathematics", "math-verify", "math_verify"),
+        ("json_schema", "jsonschema", "jsonschema"),
+    ):
+        monkeypatch.setitem(sys.modules, missing, None)
+        with pytest.raises(ImportError, match=f"pip install {package}"):
+            functions(proposal(template))["paid"](completions=["4"], answer=["4"])
+
+
+def test_a_schema_is_paid_in_parts_only_if_that_is_wanted() -> None:
+    choice = proposal("json_schema", schema=SCHEMA, gradual=True)
+    texts = ["no JSON", "{}", '{"name": "", "age": ""}', '{"x": 1}', '{"name": "Ada"}', '{"name": "Ada", "age": "36"}',
+             '{"name": "Ada", "age": 36, "x": 1}', '{"name": "Ada", "age": 36}']  # fmt: skip
+    rewards = [paid(choice, text) for text in texts]
+    assert rewards == pytest.approx([0.0, 0.0, 0.0, 0.2, 0.6, 0.8, 0.8, 1.0])
+
+
+def test_a_schema_elsewhere_is_not_fetched() -> None:
+    choice = proposal("json_schema", schema={"$ref": "http://127.0.0.1:9/schema.json"})
+    with pytest.raises(Exception, match=r"127\.0\.0\.1"):
+        functions(choice)["paid"](completions=['{"a": 1}'])
+
+
+def test_each_step_of_the_ladder_of_tags_pays_more_than_the_one_before() -> None:
+    choice = proposal("tags_gradual")
+    right = "<reasoning>a</reasoning><answer>3</answer>"
+    steps = ["", "<reasoning>a", "<reasoning>a</reasoning>", "<reasoning>a</reasoning><answer>3", f"So: {right}", right]
+    rewards = [paid(choice, text) or 0.0 for text in steps]
+    assert rewards == sorted(set(rewards))
+    assert paid(choice, "<reasoning>a</answer>") == pytest.approx(0.2)
+    assert (paid(choice, "<reasoning></reasoning><answer></answer>") or 0) <= 0.25
 
 
 def test_length_falls_off_gently_outside_its_band() -> None:
@@ -164,20 +415,36 @@ def test_length_falls_off_gently_outside_its_band() -> None:
     assert rewards == [0.5, 1.0, 1.0, 0.5, 0.0]
 
 
-def test_the_rendered_file_reads_well_and_needs_nothing_of_ours(tmp_path: Path) -> None:
-    choices = [Proposal(template=key, name=f"my_{key}", weight=1.0, why="") for key in TEMPLATES]
-    text = render_rewards(choices)
+def every_template() -> str:
+    return render_rewards([Proposal(template=key, name=f"my_{key}", weight=1.0, why="") for key in TEMPLATES])
+
+
+def test_the_rendered_file_reads_well_and_needs_nothing_of_ours() -> None:
+    text = every_template()
     assert "grpo_tui" not in text
-    assert "$" not in text.replace('"$', "")
+    assert "noqa" not in text
     assert max(map(len, text.splitlines())) <= 120
     read = read_code(text)
     assert not isinstance(read, Problem)
-    assert [each.name for each in read] == [choice.name for choice in choices]
+    assert [each.name for each in read] == [f"my_{key}" for key in TEMPLATES]
     assert all(each.doc for each in read)
     assert check_signatures(read, COLUMNS) == []
 
 
-def test_only_the_helpers_that_are_called_are_written() -> None:
+def test_the_rendered_file_satisfies_a_linter(tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(every_template())
+    ruff = [
+        str(Path(sys.executable).parent / "ruff"),
+        "check",
+        "--isolated",
+        "--line-length=120",
+        "--select=E,F,I,B,UP",
+    ]
+    done = subprocess.run([*ruff, tmp_path / "rewards.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_only_the_parts_that_are_called_are_written() -> None:
     text = render_rewards([proposal("tags")])
     assert "def text_of" in text
     assert "answer_in" not in text
@@ -185,74 +452,66 @@ def test_only_the_helpers_that_are_called_are_written() -> None:
     assert render_rewards([proposal("numeric")]).count("def answer_in") == 1
 
 
+def test_two_functions_of_one_template_keep_apart() -> None:
+    choices = [
+        Proposal(template="tags", name=name, parameters={"tags": (name,)}, weight=1, why="") for name in ("a", "b")
+    ]
+    names = functions(*choices)
+    assert (names["a"](["<a>1</a>"]), names["b"](["<a>1</a>"])) == ([1.0], [0.0])
+
+
 def test_parameters_stand_in_the_file_where_they_can_be_changed() -> None:
-    text = render_rewards([proposal("numeric", answer="solution", absolute=0.5), Proposal(
-        template="tags", name="shape", parameters={"tags": ("think",)}, weight=0.25, why="")])  # fmt: skip
-    assert "def paid(completions, solution, **kwargs)" in text
-    assert "PAID_ABSOLUTE = 0.5" in text
+    text = render_rewards([
+        proposal("numeric", answer="solution", absolute=0.5),
+        Proposal(template="tags", name="shape", parameters={"tags": ("think",)}, weight=0.25, why=""),
+        Proposal(template="pattern", name="whole", parameters={"expression": r"\d+"}, weight=0.25, why=""),
+    ])  # fmt: skip
+    assert "def paid(completions: list[Any], solution: list[Any], **kwargs: Any)" in text
+    assert "PAID_ABSOLUTE = 0.5  # allowed difference" in text
     assert 'SHAPE_TAGS = ("think",)' in text
+    assert r'WHOLE_EXPRESSION = r"\d+"' in text
+
+
+def test_a_long_schema_is_written_over_several_lines() -> None:
+    text = render_rewards([proposal("json_schema", schema=SCHEMA)])
+    assert '    "properties": {\n        "name": {"type": "string"},\n' in text
+    assert functions(proposal("json_schema", schema=SCHEMA))["PAID_SCHEMA"] == SCHEMA
+
+
+@pytest.mark.parametrize(
+    "column", ["texts", "text", "right", "given", "wanted", "a", "completion", "value", "solution"]
+)
+@pytest.mark.parametrize("template", ["exact", "numeric", "choice", "same_json", "mathematics", "trl_accuracy"])
+def test_a_column_may_be_called_as_it_likes(template: str, column: str) -> None:
+    function = functions(proposal(template, answer=column))["paid"]
+    right = {"choice": "B", "exact": "blue", "same_json": "[1]"}.get(template, "\\boxed{4}")
+    assert function(completions=[right, "no"], **{column: [right, right]}) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
     "choices",
     [
-        [proposal("tags"), proposal("json")],
+        [proposal("tags"), proposal("json_object")],
         [proposal("tags", tag="x")],
         [proposal("exact", answer="my answer")],
+        [proposal("exact", answer="zip")],
         [Proposal(template="exact", name="class", weight=1.0, why="")],
         [Proposal(template="exact", name="text_of", weight=1.0, why="")],
+        [Proposal(template="numeric", name="number", weight=1.0, why=""),
+         Proposal(template="exact", name="number_of", weight=1.0, why="")],
+        [Proposal(template="numeric", name="text", weight=1.0, why="")],
         [Proposal(template="exact", name="import os; f", weight=1.0, why="")],
+        [Proposal(template="same_json", name="json", weight=1.0, why="")],
     ],
-)
+)  # fmt: skip
 def test_what_would_not_be_sound_code_is_refused(choices: list[Proposal]) -> None:
     with pytest.raises(ValueError, match=r"one name|unknown parameters"):
         render_rewards(choices)
 
 
-@pytest.mark.parametrize(
-    ("system", "rights", "templates"),
-    [
-        ("", ["1,234", "-5", "3.5", "12 apples", 7], ["numeric", "tags", "length"]),
-        ("", ["A", "(b)", "C"], ["choice", "tags", "length"]),
-        ("", ["Paris", "42"], ["exact", "tags", "length"]),
-        ("Reply in JSON.", ['{"a": 1}', '{"a": 2}'], ["same_json", "json", "length"]),
-        ("", [{"a": 1}, {"a": 2}], ["same_json", "json", "length"]),
-        ("", [], ["tags", "length"]),
-    ],
-)
-def test_proposals_fit_the_kind_of_answer(system: str, rights: list[Any], templates: list[str]) -> None:
-    rows = [{"prompt": "?", "answer": right} for right in rights]
-    columns = COLUMNS if rights else ("prompt",)
-    found = proposals(DatasetAnswer(system=system), columns, rows)
-    assert [each.template for each in found] == templates
-    assert all(each.why for each in found)
-    assert all(map(is_binary_exact, (each.weight for each in found)))
-    assert sorted((each.weight for each in found), reverse=True) == [each.weight for each in found]
-    read = read_code(render_rewards(found))
-    assert not isinstance(read, Problem)
-    assert check_signatures(read, columns) == []
-
-
-def test_a_proposed_format_is_the_one_the_system_prompt_asks_for() -> None:
-    answer = DatasetAnswer(system="Think in <think></think>, then reply in <answer></answer>.")
-    correct, shape, _ = proposals(answer, COLUMNS, [{"answer": "4"}])
-    assert shape.parameters == {"tags": ("think", "answer")}
-    assert not any("does not ask" in warning for warning in shape.warnings)
-    names = functions(correct, shape)
-    assert names["format"](["<think>2+2</think><answer>4</answer>"]) == [1.0]
-    assert names["correct"](["<think>2+2</think><answer>4</answer>"], ["4"]) == [1.0]
-
-
-def test_format_is_warned_of_being_trained_alone_and_unasked() -> None:
-    (shape,) = [each for each in proposals(DatasetAnswer(), COLUMNS, [{"answer": "x"}]) if each.name == "format"]
-    assert any("Never alone" in warning for warning in shape.warnings)
-    assert any("does not ask for these tags" in warning for warning in shape.warnings)
-
-
-def test_the_keys_of_a_json_format_are_those_that_all_answers_share() -> None:
-    def keys(*rights: object) -> object:
-        rows = [{"answer": json.dumps(right)} for right in rights]
-        return proposals(DatasetAnswer(), COLUMNS, rows)[1].parameters
-
-    assert keys({"a": 1, "b": 2}, {"b": 1, "a": 2}) == {"keys": ("a", "b")}
-    assert keys({"a": 1}, {"b": 1}) == {}
+def test_every_template_says_its_range_and_what_can_be_set() -> None:
+    for template in TEMPLATES.values():
+        assert template.lowest < template.highest
+        assert template.aspect in ("correct", "format", "style")
+        assert template.pays.endswith(".")
+        assert set(template.notes) <= set(template.parameters)
