@@ -111,7 +111,7 @@ class MonitorScreen(Screen[None]):
     def on_mount(self) -> None:
         """Begin to look."""
         self.set_interval(LOOK_SECONDS, self._tick)
-        self.look_once()
+        self.call_after_refresh(self.look_once)  # a thread that reads, and imports numpy, would hold up the first paint
 
     def on_resize(self, event: Resize) -> None:
         """Another size, perhaps another arrangement."""

@@ -34,11 +34,34 @@ HOSTILE = [
 ]
 
 
-def test_the_monitor_starts_without_numpy_pyarrow_or_torch() -> None:
+FIRST_PICTURE = """
+import asyncio, pathlib, sys
+from grpo_tui.screens.monitor.screen import MonitorScreen
+from grpo_tui.screens.watch import WatchApp
+
+class First(WatchApp):
+    def _display(self, screen, picture):
+        super()._display(screen, picture)
+        if isinstance(screen, MonitorScreen) and self.return_value is None:
+            self.exit(" ".join(name for name in sys.argv[2:] if name in sys.modules))
+
+async def main():
+    app = First(pathlib.Path(sys.argv[1]), theme="dark", environ={})
+    async with app.run_test(size=(80, 23)) as pilot:
+        await pilot.pause()
+    print("LOADED", app.return_value)
+
+asyncio.run(main())
+"""
+
+
+def test_the_first_picture_waits_for_neither_numpy_pyarrow_nor_torch(recorded: Recorded) -> None:
     heavy = ("numpy", "pyarrow", "torch", "trl")
-    code = f"import sys, grpo_tui.screens.watch; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_PICTURE, str(recorded("h01_base")), *heavy],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "LOADED"
 
 
 @pytest.mark.parametrize("size", [BIG, SMALL])
