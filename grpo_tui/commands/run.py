@@ -3,6 +3,8 @@
 import argparse
 import contextlib
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,7 +42,11 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--notify", metavar="COMMAND", help="shell command for when the run ends (GRPO_TUI_RUN, GRPO_TUI_EXIT)"
     )
-    parser.add_argument("--foreground", action="store_true", help="stay until the end: for schedulers and containers")
+    parser.add_argument(
+        "--foreground",
+        action="store_true",
+        help="stay until the end; so it is by itself in a batch script of Slurm and as a container's command",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -88,7 +94,7 @@ def execute(args: argparse.Namespace) -> int:
     if isinstance(job, Problem):
         return refuse(args.json, job)
     job = replace(job, take_over=args.take_over)
-    if args.foreground:
+    if args.foreground or must_stay():
         return _foreground(job, args.json)
     started = launch.spawn(job)
     if isinstance(started, Problem):
@@ -144,6 +150,14 @@ def _record(project: Path, approved: Approval) -> tuple[Draft, str]:
         draft = replace(loaded.draft, approvals=(*loaded.draft.approvals, approved))
         problem = state.save(project, finish(draft, "launch", approved.at, {}))
     return draft, str(problem) if problem else ""
+
+
+def must_stay(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a supervisor in the background would be ended with this command.
+
+    So it is in a batch script of Slurm, whose job ends with the script, and as the first process of a container.
+    """
+    return ("SLURM_JOB_ID" in environ and not sys.stdin.isatty()) or os.getpid() == 1
 
 
 def _foreground(job: Job, as_json: bool) -> int:

@@ -1,5 +1,6 @@
 """`grpo-tui run`: what is shown, what the yes starts, and what is refused."""
 
+import io
 import json
 import os
 import signal
@@ -184,3 +185,11 @@ def test_the_project_may_be_named_before_or_behind_the_command(project, capsys, 
     assert main(["--project", str(project), "run", "--json"]) == 2
     assert json.loads(capsys.readouterr().out) == behind
     assert behind["directory"] == str(project)
+
+
+def test_in_a_batch_script_of_slurm_it_stays_by_itself(project, capsys, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main(["run", "--yes", "--json", "--name", "batch"]) == 0
+    assert json.loads(capsys.readouterr().out)["exit"] == 0
+    assert read(project / "runs" / "batch").ended
