@@ -127,7 +127,9 @@ def test_a_run_that_is_over_costs_nothing(run: Path) -> None:
         count = drain(screen, 20.0)
         after, seconds = watched.cpu_times(), time.monotonic() - begun
     load = (after.user + after.system - before.user - before.system) / seconds
-    print(f"\nmonitor 120×36, run over: {100 * load:.2f} % of a core, {count / seconds:.0f} bytes/s")
+    print(f"\nmonitor 120×36, run over: {100 * load:.2f} % of a core, {count / seconds:.0f} bytes/s "
+          f"(goal 0.5 %, 0 bytes/s)")  # fmt: skip
+    assert load <= 0.005
     assert count == 0
 
 
