@@ -29,6 +29,9 @@ class HubRows:
     request: Mapping[str, str]
     columns: tuple[Column, ...]
     first: tuple[Row, ...]
+    more: bool = True
+    """There may be rows behind the first ones."""
+
     PAGE = 500
 
     @property
@@ -37,6 +40,8 @@ class HubRows:
 
     def iterate(self, start: int = 0) -> Iterator[Row]:
         yield from self.first[start:]
+        if not self.more:
+            return
         at = max(start, len(self.first))
         with Worker("hub_rows") as worker:
             while True:
@@ -66,7 +71,7 @@ def open_hub(name: str, options: dict[str, str], split: str, worker: Worker | No
     used = {**options, **({"config": answer["config"]} if answer["config"] else {})}
     rows = tuple(cast(list[Row], answer["rows"]))
     columns = tuple(replace(column, type=answer["types"].get(column.name, column.type)) for column in infer(rows))
-    reader = HubRows({**request, "config": answer["config"]}, columns, rows)
+    reader = HubRows({**request, "config": answer["config"]}, columns, rows, bool(answer["more"]))
     notes = (f"from the hub, streamed: split {answer['split']}",)
     return Source(
         name, "hub", columns, len(rows), answer["count"], answer["count"] is not None, notes, used,

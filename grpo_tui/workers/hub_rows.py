@@ -6,6 +6,7 @@ channel = open_channel()
 
 import json  # noqa: E402  # the channel first
 from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from grpo_tui.inert import one_line  # noqa: E402
@@ -29,11 +30,32 @@ def _stream(params: dict[str, Any]) -> Any:
     )
 
 
+def _standing(name: str, revision: str) -> Problem | None:
+    """What the hub says against this name and revision; None too where it is not reached and a copy is here."""
+    import datasets  # noqa: TID251  # a worker
+    import huggingface_hub
+
+    try:
+        found = huggingface_hub.HfApi().dataset_info(name, revision=revision or None)
+    except Exception as error:  # noqa: BLE001  # the hub's errors have no common class
+        copy = Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")
+        return None if _names(error) & _UNREACHED and copy.exists() else _explained(name, error)
+    if found.id != name:
+        return Problem(
+            f"data set {name}",
+            f"It was renamed: it is called {one_line(found.id, 100)} now.",
+            "Use the new name: the old one may be given to another.",
+        )
+    return None
+
+
 def open_hub(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem:
     """Splits, types and the first rows of `name` (`config`, `split`, `revision` may be empty)."""
     import datasets  # noqa: TID251  # a worker
 
     name = params["name"]
+    if problem := _standing(name, params["revision"]):
+        return problem
     try:
         configs = datasets.get_dataset_config_names(name, revision=params["revision"] or None)
         if not params["config"] and len(configs) > 1 and "default" not in configs:
@@ -41,6 +63,12 @@ def open_hub(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Pro
                 f"data set {name}",
                 "It has several configurations, and none is the default one.",
                 f"Choose one: {one_line(', '.join(configs[:30]), 400)}.",
+            )
+        if params["config"] and params["config"] not in configs:
+            return Problem(
+                f"data set {name}",
+                f"It has no configuration '{one_line(params['config'], 60)}'.",
+                f"Configurations: {one_line(', '.join(configs[:30]), 400)}.",
             )
         loaded = _stream({**params, "split": ""})
         splits = list(loaded)
@@ -63,6 +91,7 @@ def open_hub(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Pro
         "splits": splits,
         "config": params["config"],
         "rows": rows,
+        "more": len(rows) == HEAD,
         "count": count or None,
         "types": types,
     }
@@ -94,24 +123,37 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+_UNREACHED = {
+    "OfflineModeIsEnabled",
+    "LocalEntryNotFoundError",
+    "ConnectionError",
+    "ConnectError",
+    "ConnectTimeout",
+    "NewConnectionError",
+}
+
+
+def _names(error: BaseException) -> set[str]:
+    """The kinds of the error and of those behind it."""
+    names: set[str] = set()
+    one: BaseException | None = error
+    while one is not None:
+        names.add(type(one).__name__)
+        one = one.__cause__ or one.__context__
+    return names
+
+
 def _explained(name: str, error: Exception) -> Problem:
-    innermost: BaseException = error
-    while innermost.__cause__ is not None:
-        innermost = innermost.__cause__
-    kinds = {type(one).__name__ for one in (error, innermost)}
+    kinds = _names(error)
     text = one_line(str(error), 300)
     where = f"data set {name}"
-    if kinds & {"GatedRepoError"} or "gated" in text.lower():
+    if "GatedRepoError" in kinds or "is a gated dataset" in text:
         return Problem(
             where, "Its owner gives access only to those who asked.", "Ask on its page, then run `hf auth login`."
         )
-    if kinds & {
-        "OfflineModeIsEnabled",
-        "LocalEntryNotFoundError",
-        "ConnectionError",
-        "ConnectError",
-        "NewConnectionError",
-    }:
+    if "RevisionNotFoundError" in kinds:
+        return Problem(where, "It has no such revision.", "Name a branch, a tag or a commit that exists.")
+    if kinds & _UNREACHED:
         return Problem(
             where, "The hub cannot be reached, and there is no copy of it here.", "Connect, or name a local file."
         )
