@@ -85,7 +85,7 @@ def read(run: Path, step: int, *, num_generations: int = 0, evaluated: bool = Fa
         return Problem(
             str(path), f"There are no columns prompt and completion; found: {found}.", "Was it written by TRL?"
         )
-    texts = tuple(map(_text, prompts))
+    texts = tuple(map(as_text, prompts))
     rewards = {
         name: tuple(map(_figure, values))
         for name, values in columns.items()
@@ -105,7 +105,7 @@ def read(run: Path, step: int, *, num_generations: int = 0, evaluated: bool = Fa
         step=step,
         prompts=texts,
         questions=tuple(map(_question, prompts)),
-        completions=tuple(_text(value, roles=False) for value in written),
+        completions=tuple(as_text(value, roles=False) for value in written),
         rewards=rewards,
         advantages=tuple(map(_figure, columns.get("advantage", [None] * len(texts)))),
         groups=_groups(texts, num_generations),
@@ -149,7 +149,7 @@ def flat_series(
     return Series.of(sorted(points))
 
 
-def _text(value: Any, *, roles: bool = True) -> str:
+def as_text(value: Any, *, roles: bool = True) -> str:
     """Chat messages or plain text as one text."""
     if isinstance(value, str):
         return value
@@ -177,7 +177,7 @@ def _question(prompt: Any) -> str:
         asked = [_content(message) for message in prompt if isinstance(message, dict) and message.get("role") == "user"]
         if asked:
             return asked[-1]
-    return _text(prompt)
+    return as_text(prompt)
 
 
 def _numeric(values: Sequence[Any]) -> bool:
