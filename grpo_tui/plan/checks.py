@@ -17,6 +17,7 @@ from grpo_tui.plan.batch import read, too_few_rows
 from grpo_tui.plan.dialect import CHOICES, Caller, bad_choice
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.situation import AMPERE
+from grpo_tui.plan.spread import launch_problems
 from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret, scrubbed, shows_secret
 
@@ -141,6 +142,10 @@ def _combinations(subject: Subject) -> Iterator[Problem]:
         )
 
 
+def _launch(subject: Subject) -> Iterator[Problem]:
+    yield from launch_problems(subject.plan, subject.installed)
+
+
 def _rewards(subject: Subject) -> Iterator[Problem]:
     items = subject.plan.rewards
     if not items:
@@ -209,7 +214,7 @@ def _secrets(subject: Subject) -> Iterator[Problem]:
             yield Problem(setting.key, what, "Take it out, and log in with `hf auth login` or `wandb login`.")
 
 
-CHECKS = (_secrets, _choices, _numbers, _combinations, _rewards, _batch, _packages)
+CHECKS = (_secrets, _choices, _numbers, _combinations, _launch, _rewards, _batch, _packages)
 
 
 # ------------------------------------------------------------------------------------------- the library's own words

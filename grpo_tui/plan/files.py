@@ -142,11 +142,12 @@ _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("model.name", "model.revision", "model.dtype", "model.attn_implementation"), str),
     **dict.fromkeys(("data.file", "data.format", "data.split", "data.prompt", "data.answer", "data.system"), str),
     **dict.fromkeys(("data.extract", "data.extract_argument"), str),
-    **dict.fromkeys(("launch.notify_command", "launch.rewards_file"), str),
+    **dict.fromkeys(("launch.notify_command", "launch.rewards_file", "launch.strategy", "launch.vllm"), str),
     **dict.fromkeys(("data.max_prompt_tokens", "launch.processes", "launch.threads"), int),
-    **dict.fromkeys(("data.plain", "data.convert_plain", "model.load_in_4bit"), bool),
+    **dict.fromkeys(("launch.nodes", "launch.vllm_gpus"), int),
+    **dict.fromkeys(("data.plain", "data.convert_plain", "model.load_in_4bit", "launch.slurm"), bool),
     **dict.fromkeys(("data.options", "data.faults"), dict),
-    "launch.gpus": list,
+    **dict.fromkeys(("launch.gpus", "launch.vllm_devices"), list),
 }
 _KIND_WORDS: Mapping[type, str] = {
     str: "text",

@@ -183,14 +183,26 @@ def _cores(base: Situation, methods: Iterable[tuple[str, str]]) -> Iterator[Situ
                         rank=int(rank) if isinstance(rank, int) else 16,
                         dtype=dtype,
                         cpu=core.cpu,
+                        strategy=core.strategy,
                     )
                     yield replace(core, memory=memory)
 
 
-def pick(base: Situation, methods: list[tuple[str, str]]) -> Situation | None:
-    """The first situation that fits; with memory preferred, of its method the first that leaves room."""
+def pick(base: Situation, methods: list[tuple[str, str]], *, fixed: bool = False) -> Situation | None:
+    """The first situation that fits; with memory preferred, of its method the first that leaves room.
+
+    Where none fits and several GPUs train, their memory is put together (FSDP2), unless the strategy is `fixed`.
+    """
     if not base.available:
         return next(_cores(base, methods), None)
+    found = _pick(base, methods)
+    if found is None and not fixed and base.cards and base.world > 1:
+        whole = [one for one in methods if one[0] != "qlora"]  # weights in 4 bit cannot be scattered
+        return _pick(replace(base, strategy="fsdp2"), whole)
+    return found
+
+
+def _pick(base: Situation, methods: list[tuple[str, str]]) -> Situation | None:
     for one in methods:
         fitting = [core for core in _cores(base, [one]) if core.memory.fits(base.available)]
         roomy = [core for core in fitting if core.memory.peak_bytes <= MEMORY_SHARE * base.available]

@@ -123,15 +123,21 @@ class Situation:
     optim: str
     memory: Memory
     available: int
+    world: int = 1
+    """Training processes, on all nodes together."""
+
+    strategy: str = "ddp"
+    """How they divide the training, one of `sharding.STRATEGIES`."""
+
+    vllm: str = "off"
+    """Where vLLM generates, one of `spread.VLLM`."""
+
+    server: tuple[Card, ...] = ()
+    """GPUs of a vLLM server on this node."""
 
     @property
     def cpu(self) -> bool:
         return not self.cards
-
-    @property
-    def world(self) -> int:
-        """Training processes: one per card, or as many as were asked for on the CPU."""
-        return len(self.cards) or int(self.wanted("launch.processes", 1))
 
     @property
     def capability(self) -> tuple[int, int] | None:

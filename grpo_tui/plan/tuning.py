@@ -5,7 +5,7 @@ is known. A recipe's value goes before a rule's, and the user's before both; the
 everything is checked again at the end.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from grpo_tui.draft import Draft
@@ -28,6 +28,7 @@ from grpo_tui.plan.memory import GIB, predict
 from grpo_tui.plan.plan import SECTIONS, Plan, Setting
 from grpo_tui.plan.rules import RULES
 from grpo_tui.plan.situation import AMPERE, MEASURED, RECIPE, USER, Advice, Card, Choice, Facts, Situation
+from grpo_tui.plan.spread import spread
 from grpo_tui.problem import Problem
 
 __all__ = ["Advice", "Card", "Facts", "cards_of", "tune"]
@@ -120,30 +121,14 @@ def cards_of(draft: Draft, facts: Facts) -> tuple[Card, ...] | Problem:
     return () if hardware.cpu else facts.cards
 
 
-def _with_processes(cards: tuple[Card, ...], given: Mapping[str, Choice]) -> tuple[Card, ...] | Problem:
-    """Those of `cards` that are used when the number of processes was set by hand."""
-    choice = given.get("launch.processes")
-    if choice is None:
-        return cards
-    number = choice.value
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        return Problem("launch.processes", f"{number!r} is no number of processes.", "Write one, such as 1.")
-    if cards and number > len(cards):
-        return Problem(
-            "launch.processes", f"{number} processes need as many GPUs, and {len(cards)} are chosen.", "Choose more."
-        )
-    return cards[:number]
-
-
 def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
     """A complete plan from the answers and the facts, or everything that stands in its way."""
     given, notes, problems = _given(draft, facts)
     cards = cards_of(draft, facts)
-    if not isinstance(cards, Problem):
-        cards = _with_processes(cards, given)
-    if isinstance(cards, Problem):
-        return [*problems, cards]
-    world = len(cards) or int(given["launch.processes"].value if "launch.processes" in given else 1)
+    over = cards if isinstance(cards, Problem) else spread(cards, given)
+    if isinstance(over, Problem):
+        return [*problems, over]
+    cards, world = over.cards, over.world
     prompt = draft.dataset.max_prompt_tokens or facts.longest_prompt or DEFAULT_PROMPT_TOKENS
     if facts.longest_prompt:
         prompt = min(prompt, facts.longest_prompt)
@@ -180,8 +165,12 @@ def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
         optim="adamw_torch_fused",
         memory=predict(facts.model.shape, "lora", {}, prompt_tokens=prompt),
         available=min(free, default=0),
+        world=world,
+        strategy=over.strategy or "ddp",
+        vllm=over.vllm,
+        server=over.server,
     )
-    situation = search.pick(base, methods)
+    situation = search.pick(base, methods, fixed=bool(over.strategy))
     if situation is None:
         return [search.too_large(base, methods)]
     return _complete(situation, notes)
