@@ -23,7 +23,8 @@ from types import FrameType
 from typing import Any
 
 from grpo_tui import atomic, lock
-from grpo_tui.hardware.nvml import Sample, Sampler
+from grpo_tui.hardware.machine import GPU
+from grpo_tui.hardware.nvml import Sample, Sampler, read_machine
 from grpo_tui.problem import Problem
 from grpo_tui.run import control
 from grpo_tui.run.folder import LOG_FILE
@@ -123,6 +124,7 @@ class _Keeper:
             beat_at=time.time(),
         )
         self._sampler = stack.enter_context(Sampler(job.gpus)) if job.gpus else None
+        self._cards = {card.uuid: card for card in read_machine().gpus} if job.gpus else {}
         self._samples: list[tuple[float, tuple[Sample, ...]]] = []
         self._next_beat = time.monotonic() + BEAT_SECONDS
         self._next_sample = time.monotonic()
@@ -192,23 +194,27 @@ class _Keeper:
     def _sample(self, sampler: Sampler) -> None:
         self._samples = [*self._samples, (time.time(), sampler.sample())][-SAMPLES_KEPT:]
         try:
-            atomic.write(self._job.run / GPUS_FILE, json.dumps(gpu_rows(self._samples)))
+            atomic.write(self._job.run / GPUS_FILE, json.dumps(gpu_rows(self._samples, self._cards)))
         except OSError as error:
             print(f"{GPUS_FILE} cannot be written: {error}", file=sys.stderr, flush=True)
 
 
-def gpu_rows(samples: Sequence[tuple[float, Sequence[Sample]]]) -> dict[str, Any]:
+def gpu_rows(samples: Sequence[tuple[float, Sequence[Sample]]], cards: Mapping[str, GPU]) -> dict[str, Any]:
     """What `gpus.json` holds: `t` of the newest reading, and by GPU its newest figures and `history` of some of them.
 
+    `cards`, by UUID, know each GPU's `index` (its number in `nvidia-smi`; None for a MIG slice) and `name`; a GPU that
+    is not among them has neither.
     `history` has lists of equal length: `t`, `used_bytes`, `utilisation`; None where a reading failed.
     """
     newest_t, newest = samples[-1]
     rows = []
     for sample in newest:
         past = [(t, same) for t, taken in samples for same in taken if same.uuid == sample.uuid]
+        card = cards.get(sample.uuid)
         rows.append(
             {
                 "uuid": sample.uuid,
+                **({"index": card.index, "name": card.name} if card else {}),
                 "used_bytes": sample.used_bytes,
                 "total_bytes": sample.total_bytes,
                 "utilisation": sample.utilisation,

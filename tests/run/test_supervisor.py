@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from grpo_tui import lock
+from grpo_tui.hardware.machine import GPU, Machine
 from grpo_tui.hardware.nvml import Sample
 from grpo_tui.problem import Problem
 from grpo_tui.run import control, supervisor
@@ -262,11 +263,18 @@ def test_gpu_readings_keep_a_short_past():
         return Sample(uuid, used, 100, 50, 60, None)
 
     samples = [(1.0, (sample("GPU-a", 10), sample("GPU-b", 1))), (6.0, (sample("GPU-a", 20),))]
-    rows = gpu_rows(samples)
+    rows = gpu_rows(samples, {})
     assert rows["t"] == 6.0
     assert [gpu["uuid"] for gpu in rows["gpus"]] == ["GPU-a"]
     assert rows["gpus"][0]["used_bytes"] == 20
     assert rows["gpus"][0]["history"] == {"t": [1.0, 6.0], "used_bytes": [10, 20], "utilisation": [50, 50]}
+
+
+def test_gpu_readings_name_the_card_by_the_number_and_name_of_nvidia_smi():
+    reading = [(1.0, (Sample("GPU-a", 10, 100, 50, 60, None), Sample("GPU-gone", 1, 100, 50, 60, None)))]
+    known, unknown = gpu_rows(reading, {"GPU-a": GPU(index=3, uuid="GPU-a", name="NVIDIA H100 80GB HBM3")})["gpus"]
+    assert (known["index"], known["name"]) == (3, "NVIDIA H100 80GB HBM3")
+    assert not {"index", "name"} & set(unknown)
 
 
 def test_readings_are_taken_while_the_training_runs(run, monkeypatch):
@@ -286,8 +294,10 @@ def test_readings_are_taken_while_the_training_runs(run, monkeypatch):
             return tuple(Sample(uuid, 7, 10, 99, 40, 200.0) for uuid in self.uuids)
 
     monkeypatch.setattr(supervisor, "Sampler", Library)
+    monkeypatch.setattr(supervisor, "read_machine", lambda: Machine(gpus=(GPU(index=2, uuid="GPU-a", name="H100"),)))
     monkeypatch.setattr(supervisor, "SAMPLE_SECONDS", 0.05)
     supervise(job(run, "import time; time.sleep(0.4)", gpus=("GPU-a",)))
     read_back = json.loads((run / "gpus.json").read_text())
     assert read_back["gpus"][0]["power_watts"] == 200.0
+    assert read_back["gpus"][0]["index"] == 2
     assert len(read_back["gpus"][0]["history"]["t"]) > 2
