@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from grpo_tui.screens.widgets.gauge import gauge
@@ -11,6 +12,12 @@ from .figures import size
 from .glance import Card
 from .panel import MonitorPanel
 from .sight import Sight
+
+LEAST_BAR = 6
+"""Cells of the shortest gauge that still says something."""
+
+BESIDE_BAR_OF_TWO, BESIDE_BAR_OF_ONE = 24, 29
+"""Cells of a line that neither the card's name nor its gauge takes, where a card has two lines and where it has one."""
 
 
 class CardsPanel(MonitorPanel):
@@ -33,22 +40,34 @@ class CardsPanel(MonitorPanel):
             cpu = sight.progress.settings.get("use_cpu") is True
             return self.sentence("Trained on the CPU." if cpu else "No GPU figures are recorded for this run.", width)
         if 2 * len(cards) <= height:
-            return [line for card in cards for line in self._two(card, width)]
-        lines = [self._one(card, width) for card in cards]
+            names = self._names(cards, width - LEAST_BAR - BESIDE_BAR_OF_TWO)
+            return [line for card, name in zip(cards, names, strict=True) for line in self._two(card, name, width)]
+        names = self._names(cards, width - LEAST_BAR - BESIDE_BAR_OF_ONE)
+        lines = [self._one(card, name, width) for card, name in zip(cards, names, strict=True)]
         if len(lines) > height > 1:
             lines[height - 1 :] = [self.palette.text((f" and {len(cards) - height + 1} more", "muted"))]
         return lines
 
-    def _two(self, card: Card, width: int) -> list[Text]:
-        text, bar = self.palette.text, max(6, width - 31)
-        use = card.utilisation
+    def _names(self, cards: Sequence[Card], room: int) -> list[str]:
+        """What each is called, as wide as the widest: number and name, or less where one of them needs more room."""
+        numbers = [f"GPU {card.index}".rstrip() for card in cards]
+        named = [f"{number} {brief_card(card.name)}".rstrip() for number, card in zip(numbers, cards, strict=True)]
+        bare = [card.index for card in cards]
+        shown = next((names for names in (named, numbers) if max(map(len, names)) <= room), bare)
+        return [f"{name:<{max(map(len, shown))}}" for name in shown]
+
+    def _two(self, card: Card, name: str, width: int) -> list[Text]:
+        text, bar = self.palette.text, max(LEAST_BAR, width - len(name) - BESIDE_BAR_OF_TWO)
         right = "".join((f"  {card.temperature:.0f}°C" if card.temperature is not None else "",
                          f" {card.watts:.0f}W" if card.watts is not None else ""))  # fmt: skip
         return [
-            text((f" {card.index:>2} ", "muted"), ("util ", "muted"), gauge(self.palette, bar, (use or 0) / 100),
-                 (f" {use:>3.0f}%" if use is not None else "    –", "text bold"), (right, "muted")),
-            text(("    mem  ", "muted"), self._memory(card, bar)),
+            text((f" {name} ", "text"), ("util ", "muted"), gauge(self.palette, bar, (card.utilisation or 0) / 100),
+                 (self._use(card), "text bold"), (right, "muted")),
+            text((f" {'':<{len(name)}} mem  ", "muted"), self._memory(card, bar)),
         ]  # fmt: skip
+
+    def _use(self, card: Card) -> str:
+        return f" {card.utilisation:>3.0f}%" if card.utilisation is not None else "    –"
 
     def _memory(self, card: Card, bar: int) -> Text:
         text = self.palette.text
@@ -62,8 +81,18 @@ class CardsPanel(MonitorPanel):
             (f"  {size(card.used)}/{size(card.total)} GB", "warn" if role == "warn" else "muted"),
         )
 
-    def _one(self, card: Card, width: int) -> Text:
-        text = self.palette.text
-        use = f"{card.utilisation:>3.0f}%" if card.utilisation is not None else "   –"
-        return text((f" {card.index:>2} ", "muted"), (use, "text bold"), ("  mem ", "muted"),
-                    self._memory(card, max(6, width - 32)))  # fmt: skip
+    def _one(self, card: Card, name: str, width: int) -> Text:
+        return self.palette.text((f" {name}", "text"), (self._use(card), "text bold"), ("  mem ", "muted"),
+                                 self._memory(card, max(LEAST_BAR, width - len(name) - BESIDE_BAR_OF_ONE)))  # fmt: skip
+
+
+_VARIANT = re.compile(r"[- ](?:\d+ ?GB|SXM|PCIe|NVL|HBM|Generation|Laptop)", re.IGNORECASE)
+"""Where the name of a card begins to say how it is built: `A100-SXM4-80GB`, `H100 80GB HBM3`."""
+
+
+def brief_card(name: str) -> str:
+    """A card's name as people say it: `H100` for `NVIDIA H100 80GB HBM3`; a slice keeps its profile."""
+    whole, mark, profile = name.partition(" MIG ")
+    for maker in ("NVIDIA ", "Tesla ", "GeForce "):
+        whole = whole.removeprefix(maker)
+    return f"{_VARIANT.split(whole, maxsplit=1)[0]}{mark}{profile}"

@@ -43,6 +43,8 @@ class Card:
     """The newest sample of one GPU. None: the driver does not tell."""
 
     index: str
+    """Its number in `nvidia-smi`; empty for a MIG slice, which has none."""
+
     name: str
     utilisation: float | None
     used: int | None
@@ -152,7 +154,7 @@ def _method(run: Path, progress: Progress) -> str:
 
 
 def _cards(run: Path, progress: Progress) -> tuple[Card, ...]:
-    """The supervisor's newest sample; numbers and names of the cards are those the training process saw."""
+    """The supervisor's newest sample. An older supervisor wrote no names: then the training process's are taken."""
     try:
         found = json.loads((run / "gpus.json").read_bytes()[: 4 << 20])
         rows = [row for row in found["gpus"] if isinstance(row, dict)]
@@ -160,7 +162,7 @@ def _cards(run: Path, progress: Progress) -> tuple[Card, ...]:
         return ()
     devices = progress.begin.get("devices")
     known = {str(row.get("uuid")): row for row in devices if isinstance(row, dict)} if isinstance(devices, list) else {}
-    return tuple(_card(place, {**row, **known.get(str(row.get("uuid")), {})}) for place, row in enumerate(rows))
+    return tuple(_card(place, {**known.get(str(row.get("uuid")), {}), **row}) for place, row in enumerate(rows))
 
 
 def _card(place: int, row: Mapping[str, Any]) -> Card:
@@ -168,9 +170,9 @@ def _card(place: int, row: Mapping[str, Any]) -> Card:
         values = [row.get(name) for name in names]
         return next((v for v in values if isinstance(v, int | float) and not isinstance(v, bool)), None)
 
-    used, total = number("used_bytes"), number("total_bytes")
+    used, total, index = number("used_bytes"), number("total_bytes"), row.get("index", place)
     return Card(
-        index=str(row.get("index", place)),
+        index="" if index is None else inert(str(index), 6),
         name=inert(str(row.get("name", "")), 40),
         utilisation=number("utilisation"),
         used=None if used is None else int(used),

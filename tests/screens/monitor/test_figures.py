@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from grpo_tui.screens.monitor.cards import brief_card
 from grpo_tui.screens.monitor.figures import ago, brief_name, change, duration, exact, percent, short, strip
 from grpo_tui.screens.monitor.layout import LEAST, arrange
 
@@ -108,3 +109,21 @@ def test_an_enlarged_panel_has_the_screen_to_itself() -> None:
 def test_below_the_least_size_there_is_no_arrangement() -> None:
     assert arrange(LEAST[0] - 1, 50) == {}
     assert arrange(200, LEAST[1] - 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "brief"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA A100-PCIE-40GB", "A100"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "H100 MIG 1g.10gb"),
+        ("NVIDIA GB10", "GB10"),
+        ("", ""),
+    ],
+)
+def test_a_card_is_named_as_people_say_it(name: str, brief: str) -> None:
+    assert brief_card(name) == brief

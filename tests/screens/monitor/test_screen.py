@@ -562,7 +562,8 @@ async def test_help_names_every_key_with_what_it_does(recorded: Recorded) -> Non
 
 async def test_gpus_show_use_memory_temperature_and_power(live: LiveRun) -> None:
     live.begin()
-    gpu = {"uuid": "GPU-a", "used_bytes": 68_100_000_000, "total_bytes": 85_000_000_000, "utilisation": 97,
+    gpu = {"uuid": "GPU-a", "index": 3, "name": "NVIDIA H100 80GB HBM3",
+           "used_bytes": 68_100_000_000, "total_bytes": 85_000_000_000, "utilisation": 97,
            "temperature": 71, "power_watts": 648.2}  # fmt: skip
     silent = dict.fromkeys(gpu, None) | {"uuid": "GPU-b"}
     (live.run / "gpus.json").write_text(json.dumps({"v": 1, "t": 1.0, "gpus": [gpu, silent]}))
@@ -575,6 +576,36 @@ async def test_gpus_show_use_memory_temperature_and_power(live: LiveRun) -> None
         assert "80%" in text
         assert "68/85 GB" in text
         assert "not told by the driver" in text
+        assert "GPU 3 H100 util" in text
+
+
+async def test_gpus_of_an_older_supervisor_have_the_names_the_training_saw(live: LiveRun) -> None:
+    live.write("begin", 0, devices=[{"index": 0, "name": "NVIDIA A100-SXM4-80GB", "uuid": "GPU-a"}])
+    cards = [{"uuid": "GPU-a", "utilisation": 97}, {"uuid": "GPU-b", "utilisation": 3}]
+    (live.run / "gpus.json").write_text(json.dumps({"v": 1, "t": 1.0, "gpus": cards}))
+    app = watch(live.run)
+    async with app.run_test(size=BIG) as pilot:
+        await look(pilot)
+        text = panel_text(app, 5)
+        assert "GPU 0 A100 util" in text
+        assert "GPU 1 " in text
+
+
+@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("size", [BIG, SMALL, (100, 34)])
+async def test_no_gpu_line_is_too_long(live: LiveRun, size: tuple[int, int], count: int) -> None:
+    live.begin()
+    cards = [{"uuid": f"GPU-{number}", "index": number, "name": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+              "used_bytes": 100_000_000_000, "total_bytes": 102_000_000_000, "utilisation": 100, "temperature": 71,
+              "power_watts": 598.7} for number in range(count)]  # fmt: skip
+    (live.run / "gpus.json").write_text(json.dumps({"v": 1, "t": 1.0, "gpus": cards}))
+    app = watch(live.run)
+    async with app.run_test(size=size) as pilot:
+        await look(pilot)
+        await pilot.press("5")
+        await pilot.pause()
+        lines = panel_text(app, 5).splitlines()
+        assert all(line.rstrip().endswith(("W", "GB", "more")) for line in lines[1:] if line.strip())
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b'{"gpus": 3}', b'{"gpus": [null, {"utilisation": "x"}]}'])
