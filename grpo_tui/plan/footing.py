@@ -1,0 +1,141 @@
+"""What a training stands on, as far as memory goes: one configuration on one kind of device, with and without vLLM."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from grpo_tui.plan.memory import GIB, Memory, predict
+from grpo_tui.plan.plan import Plan
+from grpo_tui.plan.shape import ModelShape
+
+ASLEEP_BYTES = GIB
+"""What a sleeping vLLM engine keeps (context, graphs): not measured, an assumption."""
+
+SHARE = 0.3
+"""TRL's default of vllm_gpu_memory_utilization since 0.18."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footing:
+    """A configuration, and the device it is to fit."""
+
+    shape: ModelShape
+    method: str
+    """`lora`, `qlora` or `full`."""
+
+    settings: Mapping[str, Any]
+    """Fields of `GRPOConfig`."""
+
+    prompt_tokens: int
+    """The longest prompt."""
+
+    usual_prompt_tokens: int = 0
+    """A length that most prompts stay under (the 95th percentile); 0: not measured."""
+
+    world: int = 1
+    rank: int = 16
+    dtype: str = "bfloat16"
+    available_bytes: int = 0
+    """Free on the smallest device; 0: not known."""
+
+    total_bytes: int = 0
+    """Of that device: vLLM's share is a share of it. 0: as much as is free."""
+
+    cpu: bool = False
+    packages: frozenset[str] = field(default_factory=frozenset)
+    """Optional packages that are installed."""
+
+    @property
+    def memory(self) -> Memory:
+        """The prediction for the training alone."""
+        return predict(
+            self.shape,
+            self.method,
+            self.settings,
+            self.world,
+            prompt_tokens=self.prompt_tokens,
+            rank=self.rank,
+            dtype=self.dtype,
+            cpu=self.cpu,
+        )
+
+    @property
+    def colocated(self) -> bool:
+        """vLLM generates on the training's own GPU."""
+        return bool(self.settings.get("use_vllm")) and self.settings.get("vllm_mode", "colocate") == "colocate"
+
+    @property
+    def share(self) -> float:
+        """The share of the device that vLLM takes."""
+        return float(self.settings.get("vllm_gpu_memory_utilization") or SHARE)
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """Peak bytes by phase, with what vLLM holds, and without the part of the cache that is kept in main memory."""
+        memory = self.memory
+        phases = memory.phases
+        if self.settings.get("use_vllm"):  # transformers generates nothing then
+            phases["generate"] -= _bytes(memory, "generate", "key-value cache", "sampling", "allocator")
+        elif str(self.settings.get("cache_implementation") or "").startswith("offloaded"):
+            # transformers keeps one layer on the GPU and fetches the next one meanwhile (OffloadedCache).
+            cache = _bytes(memory, "generate", "key-value cache")
+            phases["generate"] -= max(0, cache - 2 * cache // self.shape.layers)
+        if self.colocated:
+            held = int(self.share * (self.total_bytes or self.available_bytes))
+            asleep = ASLEEP_BYTES if self.settings.get("vllm_enable_sleep_mode") else held
+            phases = {name: size + (held if name == "generate" else asleep) for name, size in phases.items()}
+        return phases
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(self.phases.values())
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the peak and a margin for varying lengths fit; None: how much is free is not known."""
+        if not self.available_bytes:
+            return None
+        memory = self.memory
+        margin = memory.needed(self.available_bytes) - memory.peak_bytes
+        return self.peak_bytes + margin <= self.available_bytes
+
+    def having(self, changes: Mapping[str, Any]) -> "Footing":
+        """With `changes` by dotted key of `config.toml`, or `method`; a value of None takes the key out."""
+        settings = dict(self.settings)
+        other: dict[str, Any] = {}
+        for key, value in changes.items():
+            section, _, name = key.partition(".")
+            if section == "grpo" and value is None:
+                settings.pop(name, None)
+            elif section == "grpo":
+                settings[name] = value
+            elif key in _FIELDS:
+                other[_FIELDS[key]] = value
+        return replace(self, settings=settings, **other)
+
+
+_FIELDS: Mapping[str, str] = {
+    "method": "method",
+    "model.dtype": "dtype",
+    "lora.r": "rank",
+    "data.max_prompt_tokens": "prompt_tokens",
+}
+
+
+def footing_of(plan: Plan, shape: ModelShape, **known: Any) -> Footing:
+    """What `plan` stands on; `known` are further fields: `prompt_tokens`, `total_bytes`, `packages`, ..."""
+    rank = plan.value("lora.r", 16)
+    values = {
+        "prompt_tokens": plan.value("data.max_prompt_tokens") or 512,
+        "available_bytes": plan.available_bytes,
+        "rank": rank if isinstance(rank, int) else 16,
+        "dtype": str(plan.value("model.dtype", "float32")),
+        "world": plan.world_size,
+        "cpu": plan.cpu,
+        **known,
+    }
+    return Footing(shape=shape, method=plan.method, settings=plan.section("grpo"), **values)
+
+
+def _bytes(memory: Memory, phase: str, *names: str) -> int:
+    return sum(part.bytes for part in memory.parts_by_phase[phase] if part.name in names)
