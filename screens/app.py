@@ -236,7 +236,11 @@ class GrpoApp(ThemedApp[str]):
         """The panel of a run, in place of the step."""
         from .monitor.screen import MonitorScreen
 
-        self.switch_screen(MonitorScreen(run, read_only=self.read_only))
+        self.switch_screen(MonitorScreen(run, read_only=self.read_only, in_project=True))
+
+    def on_monitor_screen_project_wanted(self) -> None:
+        """Back from the panel of a run to the step that led to it."""
+        self.show_step(self.draft.step)
 
     # Keeping
 

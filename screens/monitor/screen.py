@@ -56,6 +56,7 @@ class MonitorScreen(Screen[None]):
         Binding("enter", "zoom", "zoom", key_display="enter", 
                 tooltip="Enlarge the panel, or make it small again; on a completion: read it."),
         Binding("v", "values", "values", tooltip="Every logged figure exactly as logged, with its unit and meaning."),
+        Binding("o", "project", "project", tooltip="Back to the project's steps. A training that runs goes on."),
         Binding("left", "cursor(-1)", "cursor", key_display="←/→",
                 tooltip="Move the cursor over the steps; the panels' rules show the exact figures there."),
         Binding("right", "cursor(1)", "cursor", show=False),
@@ -81,9 +82,20 @@ class MonitorScreen(Screen[None]):
 
         glance: Glance
 
-    def __init__(self, run: Path, *, read_only: bool = False, clock: Callable[[], float] | None = None) -> None:
-        """`clock` gives Unix seconds; None: the real time."""
+    class ProjectWanted(Message):
+        """The viewer goes back to the steps of the project."""
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        read_only: bool = False,
+        in_project: bool = False,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`in_project`: there are steps to go back to; `clock` gives Unix seconds, None: the real time."""
         super().__init__()
+        self.in_project = in_project
         self.run = run
         self.read_only = read_only
         self.sight: Sight | None = None
@@ -320,6 +332,7 @@ class MonitorScreen(Screen[None]):
         from . import pages
 
         bindings = [binding for binding in self.BINDINGS if isinstance(binding, Binding) and binding.tooltip]
+        bindings = [binding for binding in bindings if binding.action != "project" or self.in_project]
         rows = [(binding.key_display or self.app.get_key_display(binding), binding.tooltip) for binding in bindings]
         self.app.push_screen(pages.keys(palette_of(self.app), rows))
 
@@ -349,7 +362,10 @@ class MonitorScreen(Screen[None]):
 
         def chosen(path: str | None) -> None:
             if path and Path(path) != self.run:
-                self.app.switch_screen(MonitorScreen(Path(path), read_only=self.read_only, clock=self._clock))
+                other = MonitorScreen(
+                    Path(path), read_only=self.read_only, in_project=self.in_project, clock=self._clock
+                )
+                self.app.switch_screen(other)
 
         self.app.push_screen(pages.choice_of_run(found, self.run), chosen)
 
@@ -360,6 +376,8 @@ class MonitorScreen(Screen[None]):
         glance = self._glance
         if action in ("stop", "save"):
             return glance is not None and glance.life.alive and not self.read_only
+        if action == "project":
+            return self.in_project
         if action == "after":
             return glance is not None and bool(glance.after)
         return True
@@ -394,6 +412,10 @@ class MonitorScreen(Screen[None]):
 
         self.app.notify(pages.REQUESTS[action].asked, markup=False)
         self.look_once()
+
+    def action_project(self) -> None:
+        """Back to the steps; training goes on."""
+        self.post_message(self.ProjectWanted())
 
     def action_leave(self) -> None:
         """Leave; training goes on."""

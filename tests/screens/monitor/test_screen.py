@@ -10,13 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from grpo_tui.screens.app import GrpoApp
 from grpo_tui.screens.dialogs import Ask, Show
 from grpo_tui.screens.monitor.completions import CompletionsPanel
 from grpo_tui.screens.monitor.log import LogPanel
+from grpo_tui.screens.monitor.screen import MonitorScreen
 from grpo_tui.screens.monitor.values import ValuesScreen
 from grpo_tui.screens.watch import WatchApp
 
 from grpo_tui.run import control
+from tests.screens.conftest import ready, running, text_of, until
 from tests.screens.monitor.conftest import TERMINAL, LiveRun, look, monitor, panel_text, shown, watch
 
 BIG, SMALL = (120, 36), (80, 23)
@@ -625,3 +628,30 @@ async def test_smoothing_and_logarithm_are_named_in_the_rule(recorded: Recorded)
         await pilot.pause()
         assert "mean of 5 log" in panel_text(app, 1)
         assert not math.isnan(monitor(app).panel(1).chart._scale.low)  # type: ignore[attr-defined]
+
+
+async def test_from_a_project_one_key_goes_back_to_its_steps(
+    recorded: Recorded, make_app: Callable[..., GrpoApp]
+) -> None:
+    app = make_app()
+    async with running(app, SMALL) as pilot:
+        step = await ready(pilot)
+        app.watch_run(recorded("h01_base"))
+        await until(pilot, "the run", lambda: isinstance(app.screen, MonitorScreen) and app.screen.sight is not None)
+        await until(pilot, "the key", lambda: "o project" in text_of(app.screen))
+        await pilot.press("question_mark")
+        await until(pilot, "the help", lambda: "Back to the project's steps" in text_of(app.screen))
+        await pilot.press("escape", "o")
+        assert (await ready(pilot)).NAME == step.NAME
+
+
+async def test_a_run_that_is_only_watched_has_no_project_to_go_back_to(recorded: Recorded) -> None:
+    app = watch(recorded("h01_base"))
+    async with app.run_test(size=BIG) as pilot:
+        await look(pilot)
+        assert "o project" not in shown(app)
+        await pilot.press("o")
+        assert isinstance(app.screen, MonitorScreen)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert "project's steps" not in shown(app)
