@@ -1,6 +1,7 @@
 """The command line; without a command it opens the wizard."""
 
 import argparse
+import errno
 import gc
 import importlib
 import io
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import NoReturn
 
 from grpo_tui import __version__
 from grpo_tui.terminal import NO_TERMINAL, has_terminal, report_crash, run_screen
@@ -20,6 +22,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "plan": "settings and memory for a model and a card, here or elsewhere",
         "check": "check a project's configuration against the installed libraries",
         "doctor": "GPUs, versions, tokens, disk: what is fine and what to do",
+        "dry-run": "try one step of a project's training on a small random model",
         "run": "start or resume the training of a project",
         "stop": "stop a run after its current step, with a checkpoint",
         "save": "let a run save a checkpoint now",
@@ -27,10 +30,12 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "watch": "watch a run, live or finished",
         "recipes": "list the ready-made tasks",
         "data": "look at a data set as the training will see it",
-        "score": "try reward functions on completions",
+        "score": "try reward functions on completions, given or kept by a run",
+        "probe": "attack reward functions before a policy does",
+        "signal": "whether a training will learn, from sampled groups",
     }
 )
-"""Command to what it does. Its module `grpo_tui.commands.<name>` is imported only when it is the one asked for."""
+"""Command to what it does. Its module (`module_name`) is imported only when it is the one asked for."""
 
 OBJECTS_BEFORE_COLLECTION = 50_000
 """Python looks for garbage after every 700 new objects, and again through the older ones; importing Textual makes
@@ -45,9 +50,24 @@ Training goes on when the terminal closes. If the terminal misbehaves after a ki
 """
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments of a script in its language, too."""
+
+    def error(self, message: str) -> NoReturn:
+        if "--json" in sys.argv[1:]:
+            import json
+
+            what, remedy = f"{message[:1].upper()}{message[1:]}.", f"See {self.prog} --help."
+            print(json.dumps({"problems": [{"where": self.prog, "what": what, "remedy": remedy}]}))
+        super().error(message)
+
+
 def parser(chosen: str | None) -> argparse.ArgumentParser:
     """The command line. Only the `chosen` command brings its options; the others are names with a summary."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="grpo-tui",
         description="From a data set to a GRPO run that fits the card, learns, and is watched.",
         epilog=EPILOG,
@@ -60,7 +80,7 @@ def parser(chosen: str | None) -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         if name == chosen:
-            importlib.import_module(f"grpo_tui.commands.{name}").add(subparsers)
+            importlib.import_module(f"grpo_tui.commands.{module_name(name)}").add(subparsers)
             # It may stand before or after the command; a default here would wipe out what stood before.
             subparsers.choices[name].add_argument(
                 "--project", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="project folder (default: here)"
@@ -81,6 +101,11 @@ def add_screen_options(target: argparse.ArgumentParser) -> None:
     )
     target.add_argument("--ascii", action="store_true", help="draw with plain characters only")
     target.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+
+
+def module_name(command: str) -> str:
+    """The module of `grpo_tui.commands` that holds a command."""
+    return command.replace("-", "_")
 
 
 def chosen_command(argv: Sequence[str]) -> str | None:
@@ -127,14 +152,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser(chosen).parse_args(words)
         if args.command is None:
             return wizard(args)
-        return int(importlib.import_module(f"grpo_tui.commands.{args.command}").execute(args))
+        return int(importlib.import_module(f"grpo_tui.commands.{module_name(args.command)}").execute(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `grpo-tui runs | head` ends like any other tool
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except Exception:  # noqa: BLE001  the outermost edge: whatever it is becomes one line and a report
+    except Exception as error:  # noqa: BLE001  the outermost edge: whatever it is becomes one line and a report
         import traceback
+
+        if isinstance(error, OSError) and error.errno in _FULL:
+            print(f"grpo-tui: {error.filename or 'the output'} cannot be written: the disk is full.", file=sys.stderr)
+            return 2
 
         print(f"grpo-tui: a fault of ours. The report is in {report_crash(traceback.format_exc())}", file=sys.stderr)
         return 1

@@ -37,7 +37,7 @@ from typing import Any, BinaryIO, Self
 
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
-from grpo_tui.secret import is_secret, shows_secret
+from grpo_tui.secret import HIDDEN, is_secret, shows_secret
 
 Progress = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Progress], "dict[str, Any] | Problem"]
@@ -47,6 +47,10 @@ START_SECONDS = 300.0
 
 TAIL_BYTES = 64 * 1024
 """How much of a worker's standard error is kept."""
+
+
+SECRET_LENGTH = 8
+"""Shorter values of secret names are words such as `none`, which also stand in harmless text."""
 
 
 def scrubbed_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -65,6 +69,9 @@ class _Child:
         self.ready = False
         self.failure: OSError | None = None
         self._tail = bytearray()
+        self._secrets = [
+            value.encode() for name, value in os.environ.items() if is_secret(name) and len(value) >= SECRET_LENGTH
+        ]
         self._tail_lock = threading.Lock()
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -122,7 +129,7 @@ class _Child:
     def _read_messages(self, stream: BinaryIO) -> None:
         with stream:
             for line in stream:
-                message = _parse(line)
+                message = _parse(self._masked(line))
                 if message is None:  # printed before the channel was open: a .pth file, sitecustomize
                     self._remember(line)
                 else:
@@ -133,9 +140,15 @@ class _Child:
             while block := os.read(stream.fileno(), 65536):
                 self._remember(block)
 
+    def _masked(self, line: bytes) -> bytes:
+        """`line` without the secrets of this process: user code can find them in the environment of its parent."""
+        for secret in self._secrets:
+            line = line.replace(secret, HIDDEN.encode())
+        return line
+
     def _remember(self, block: bytes) -> None:
         with self._tail_lock:
-            self._tail += block
+            self._tail += self._masked(block)
             del self._tail[:-TAIL_BYTES]
 
     def forget(self) -> None:

@@ -243,6 +243,18 @@ class Draft:
     """Keys of the state file that this version does not know, kept as they were."""
 
 
+ALLOWED: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
+    {
+        ("task", "checkable"): ("", "yes", "partly", "no"),
+        ("task", "material"): ("", "prompts", "demonstrations", "pairs", "thumbs"),
+        ("task", "goal"): ("", "skill", "format", "knowledge", "taste"),
+        ("model", "method"): ("", "lora", "qlora", "full"),
+        ("settings", "prefer"): ("memory", "speed"),
+    }
+)
+"""Section and field to the values that it may have, the default first."""
+
+
 def finish(draft: Draft, step: str, at: str, facts: Mapping[str, str]) -> Draft:
     """`draft` with `step` done, resting on those of `facts` that this step rests on."""
     rests_on = {name: facts[name] for name in RESTS_ON[step] if name in facts}

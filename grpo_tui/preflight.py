@@ -105,11 +105,11 @@ def _check_list(
     )
     yield (
         "ok",
-        f"Every value was accepted by the installed GRPOConfig ({versions}), for {plan.world_size} process(es).",
+        f"Every value was accepted by the installed GRPOConfig ({versions}), for {_count(plan.world_size, 'process')}.",
     )
     yield (
         "ok",
-        f"{data.usable:,} of {data.rows_words} rows are used; the longest prompt has {data.longest:,} tokens.",
+        f"Rows used: {data.usable:,} of {data.rows_words}; the longest prompt has {data.longest:,} tokens.",
     )
     if plan.memory is not None:
         fits = not plan.available_bytes or plan.memory.fits(plan.available_bytes)
@@ -205,6 +205,11 @@ def _unwritten(draft: Draft, config: Mapping[str, Any], changed: Collection[str]
         "settings": "settings" in changed,
     }
     return [name for name, differs in behind.items() if differs]
+
+
+def _count(number: int, noun: str) -> str:
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def _length(grpo: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ def what_is_done(draft: Draft, changed: Collection[str] = ()) -> str:
 def farewell(project: Path, draft: Draft, changed: Collection[str] = ()) -> str:
     """What is printed when the wizard is left."""
     words = what_is_done(draft, changed) or "Nothing is answered yet."
-    return f"{words} Kept in {project / state.STATE_FILE}. Go on with: grpo-tui --project {project}"
+    return f"{words} Kept in {project / state.STATE_FILE}. Go on with:\n  grpo-tui --project {project}"
 
 
 def status_line(project: Path) -> str:

@@ -19,8 +19,8 @@ from typing import Any
 
 import tomli_w
 
-from grpo_tui import atomic
-from grpo_tui.draft import STEPS, Draft
+from grpo_tui import atomic, regular
+from grpo_tui.draft import ALLOWED, STEPS, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -58,6 +58,13 @@ class _Content:
     """The version it was written in."""
 
 
+STATE_BYTES = 64 << 20
+"""No answers take so much; what is larger is not read."""
+
+SEARCHED_BYTES = 256 << 10
+"""In a file of up to so many bytes the line of a fault is looked for, which takes time quadratic in its lines."""
+
+
 def load(project: Path) -> Loaded | Problem:
     """The draft kept in `project`; an empty draft where there is none yet.
 
@@ -75,6 +82,12 @@ def load(project: Path) -> Loaded | Problem:
     if not content.table and _has_backup(path):
         return _broken(path, "The file is empty.")
     return _loaded(path, content)
+
+
+def lost(project: Path) -> str:
+    """Why the answers are not in `project` although they were saved there; empty: they are."""
+    path = project / STATE_FILE
+    return "" if path.exists() else f"{path} is gone: the folder was moved or deleted."
 
 
 def save(project: Path, draft: Draft) -> Problem | None:
@@ -213,7 +226,7 @@ def _merge_items(items: list[Any], unknown: list[dict[str, Any]]) -> list[Any]:
 def _read(path: Path) -> _Content | Problem | None:
     """The content of a state file; None: there is no file."""
     try:
-        raw = path.read_bytes()
+        raw = regular.read(path, STATE_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -301,6 +314,15 @@ def _draft(table: Mapping[str, Any], faults: list[_Fault]) -> Draft:
     if draft.step not in STEPS:
         faults.append(_Fault(("step",), "one of " + ", ".join(STEPS), _spelt(draft.step)))
         draft = dataclasses.replace(draft, step=STEPS[0])
+    for (section, name), allowed in ALLOWED.items():
+        answer = getattr(draft, section)
+        if getattr(answer, name) not in allowed:
+            words = "one of " + ", ".join(one or '""' for one in allowed)
+            faults.append(_Fault((section, name), words, _spelt(getattr(answer, name))))
+            draft = dataclasses.replace(draft, **{section: dataclasses.replace(answer, **{name: allowed[0]})})
+    if draft.score.row < 0:
+        faults.append(_Fault(("score", "row"), "a whole number from 0", _spelt(draft.score.row)))
+        draft = dataclasses.replace(draft, score=dataclasses.replace(draft.score, row=0))
     return dataclasses.replace(draft, unknown=unknown)
 
 
@@ -417,6 +439,8 @@ def _line_of(raw: bytes, key: _Key) -> int | None:
 
     Found by parsing ever longer beginnings of the file: slow, but exact whatever way the key is written.
     """
+    if len(raw) > SEARCHED_BYTES:
+        return None
     lines = raw.decode("utf-8-sig").split("\n")
     while key:
         start = 1

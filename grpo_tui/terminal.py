@@ -1,8 +1,10 @@
 """The terminal around a screen: whether there is one, and how it is left, whatever happens."""
 
 import os
+import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,8 +64,12 @@ def run_screen(app: Screenful, *, mouse: bool = True) -> int:
         kept = "" if app.unsaved else " your answers are kept."
         print(f"grpo-tui: a fault of ours;{kept} The report is in {where}", file=sys.stderr)
         return 1
-    if words:
-        print(words)
     if app.unsaved:
         print(f"grpo-tui: the last answers were not saved. {app.unsaved}", file=sys.stderr)
+        return 2
+    columns = max(20, shutil.get_terminal_size().columns)
+    for line in (words or "").splitlines():
+        # An indented line is a command, to be copied whole.
+        whole = line.startswith("  ") or len(line) <= columns
+        print(line if whole else textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False))
     return app.return_code or 0

@@ -279,6 +279,8 @@ class GrpoApp(ThemedApp[str]):
     async def on_unmount(self) -> None:
         """Finish the last save, end the workers, give the lock back."""
         await asyncio.to_thread(self._saver.shutdown)
+        if self._loaded and not self.read_only and not self.unsaved and self.draft != Draft():
+            self.unsaved = await asyncio.to_thread(state.lost, self.project)
         await asyncio.to_thread(self.session.close)
         if self._lock is not None:
             self._lock.release()

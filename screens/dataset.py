@@ -389,9 +389,7 @@ class DatasetStep(Step, inherit_bindings=False):
             gone: [fault.kind.replace("_", " ") for fault in self.data.faults if (fault.choice == "leave_out") is gone]
             for gone in (True, False)
         }
-        words = (
-            f"{left_out:,} of {self.data.rows_words} rows are left out: {', '.join(kinds[True])}." if left_out else ""
-        )
+        words = f"Left out: {left_out:,} of {self.data.rows_words} rows ({', '.join(kinds[True])})." if left_out else ""
         also = f"Worth a look: {', '.join(kinds[False])}." if kinds[False] else ""
         return Trouble(one_line(f"{words} {also}", 200), "d", "show them")
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
@@ -57,6 +58,14 @@ class Dialog(ModalScreen[Answer], Generic[Answer]):
     def __init__(self, title: str) -> None:
         super().__init__()
         self.heading = title
+        self._answered = False
+
+    def dismiss(self, result: Answer | None = None) -> AwaitComplete:
+        """Close with `result`. Once: keys typed ahead over a slow line still come in while the dialog closes."""
+        if self._answered:
+            return AwaitComplete.nothing()
+        self._answered = True
+        return super().dismiss(result)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog"):

@@ -73,7 +73,10 @@ class ReviewStep(Step, inherit_bindings=False):
                     kept = change.name not in self.replaced
                     state, role = ("! edited by you: kept" if kept else "! edited by you: replaced"), "warn"
             cells.append((text((change.name, "text bold")), text((state, role)), text((lines, "muted"))))
-        self.query_one(Rows).show(cells, f"in {self.session.project.resolve().name}")
+        empty = (
+            "Everything on the disk is as it shall be." if self.outlook else "The files appear when they are prepared."
+        )
+        self.query_one(Rows).show(cells, f"in {self.session.project.name}", empty=empty)
         self.query_one("#list", Block).redraw()
 
     def _list(self, width: int) -> Sequence[Text]:

@@ -118,9 +118,8 @@ class SettingsStep(Step, inherit_bindings=False):
         if self.size.height >= 30 or self.plan is None or self.plan.memory is None:
             return self._memory(width)
         memory, room = self.plan.memory, self.plan.available_bytes
-        low, high = memory.interval
-        peak = f"{format_size(memory.peak_bytes)} ({format_size(low)}–{format_size(high)}) in {memory.peak_phase}"
-        reading = f"{peak} of {format_size(room)} free" if room else peak
+        peak = format_size(memory.peak_bytes)
+        reading = f"peak {peak} of {format_size(room)} free" if room else f"peak {peak}"
         return [head(self.palette, width, "Memory, predicted", reading=self.palette.text((reading, "text")))]
 
     def action_memory(self) -> None:

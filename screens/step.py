@@ -326,15 +326,15 @@ class Step(Screen[None], inherit_bindings=False):
         if self.HELP:
             rows += [text(), *wrap(self.palette, self.HELP, width)]
         rows.append(text())
-        keys: dict[tuple[str, str], list[str]] = {}
+        keys: dict[str, list[str]] = {}
         for active in self.active_bindings.values():
             binding = active.binding
             own = not binding.action.startswith(("scroll_", "page_", "app.command", "copy", "minimize"))
             if binding.description and active.enabled and own:
                 sign = binding.key_display or self.app.get_key_display(binding)
-                signs = keys.setdefault((binding.action, binding.description), [])
+                signs = keys.setdefault(binding.description, [])
                 signs += [sign] if sign not in signs else []
-        rows += [text((f"{'/'.join(signs):>10}  ", "accent bold"), (said, "text")) for (_, said), signs in keys.items()]
+        rows += [text((f"{'/'.join(signs):>10}  ", "accent bold"), (said, "text")) for said, signs in keys.items()]
         return rows
 
     # Looking

@@ -187,8 +187,9 @@ class TaskStep(Step):
         task = self.draft.task
         said = self.verdict
         if not said.method:
+            open_question = next(question.text for question in QUESTIONS if not getattr(task, question.field))
             new = task == TaskAnswer()
-            what = "Choose a ready-made task, or answer for your own." if new else "A question is open."
+            what = "Choose a ready-made task, or answer for your own." if new else f"Still open: {open_question}"
             return Trouble(what, "space", "choose")
         if said.method != "GRPO" and not task.overruled:
             return Trouble(

@@ -185,6 +185,9 @@ def ascii_only(environ: Mapping[str, str] = os.environ) -> bool:
     """
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
     utf8 = "utf8" in locale.lower().replace("-", "")
+    written = environ.get("PYTHONIOENCODING", "").lower()
+    if written and not written.startswith("utf"):
+        return True
     return environ.get("TERM") == "linux" or (bool(locale) and not utf8 and locale not in {"C", "POSIX"})
 
 

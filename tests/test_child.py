@@ -313,3 +313,11 @@ def test_secrets_are_left_out_of_the_environment_and_nothing_else() -> None:
     }  # fmt: skip
     kept = {"PATH": "/bin", "TOKENIZERS_PARALLELISM": "false", "HF_HOME": "/hf", "HF_HUB_OFFLINE": "1", "MONKEY": "x"}
     assert scrubbed_environment({**secrets, **kept}) == {**kept, "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}
+
+
+def test_a_secret_that_user_code_found_in_its_parent_is_not_repeated(
+    unruly_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789abcdef")
+    with Worker("unruly", env=unruly_environment) as started:
+        assert started.call("echo", {"found": "hf_0123456789abcdef!"}) == {"found": "(not shown)!"}

@@ -25,12 +25,25 @@ FLOORS = (
     ("progress",),
     ("dataset", "hardware", "rewards", "plan"),
     ("child", "draft", "state", "recipe", "recipe_schema"),
-    ("terminal", "atomic", "lock", "inert", "secret", "problem"),
+    ("terminal", "atomic", "lock", "inert", "regular", "secret", "problem"),
 )
 """From the top. A module imports only what stands below it; modules of the ground floors may use one another."""
 
 LEVEL = {name: len(FLOORS) - level for level, names in enumerate(FLOORS) for name in names}
-SHARED = {"child", "draft", "state", "recipe", "recipe_schema", "terminal", "atomic", "lock", "inert", "secret", "problem"}
+SHARED = {
+    "child",
+    "draft",
+    "state",
+    "recipe",
+    "recipe_schema",
+    "terminal",
+    "atomic",
+    "lock",
+    "inert",
+    "regular",
+    "secret",
+    "problem",
+}
 
 
 def imported(path: Path) -> set[str]:

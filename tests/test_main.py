@@ -1,5 +1,6 @@
 """The command line: help, versions, and what it says where there is no terminal."""
 
+import json
 import os
 import pty
 import signal
@@ -177,7 +178,7 @@ def test_q_leaves_and_says_what_is_done(tmp_path: Path, environ: dict[str, str])
     program.wait_for(b"What shall the model learn")
     os.write(program.descriptor, b"q")
     assert program.wait() == 0
-    assert b"Go on with: grpo-tui --project demo" in program.output.rpartition(ALTERNATE_OFF)[2]
+    assert b"Go on with:\r\n  grpo-tui --project demo" in program.output.rpartition(ALTERNATE_OFF)[2]
     assert b"\x1b[?1000h" not in program.output
 
 
@@ -192,3 +193,15 @@ def test_a_second_instance_is_told_who_has_the_project(tmp_path: Path, environ: 
     for program in (second, first):
         os.write(program.descriptor, b"q")
         assert program.wait() == 0
+
+
+def test_a_script_is_told_of_wrong_arguments_in_its_language(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["runs", "--nonsense", "--json"]
+    monkeypatch.setattr(sys, "argv", ["grpo-tui", *words])
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    assert leaving.value.code == 2
+    [problem] = json.loads(capsys.readouterr().out)["problems"]
+    assert "--nonsense" in problem["what"]

@@ -475,3 +475,19 @@ def test_the_state_is_written_by_the_atomic_writer_only(tmp_path: Path, monkeypa
     assert refused is not None
     assert "No space left" in refused.what
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[model]\nmethod = "x"\n', "model.method must be one of"),
+        ('[settings]\nprefer = "x"\n', "settings.prefer must be one of memory, speed"),
+        ("[score]\nrow = -1\n", "score.row must be a whole number from 0"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_told_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / state.STATE_FILE).write_text(text)
+    problem = state.load(tmp_path)
+    assert isinstance(problem, Problem)
+    assert "line 2" in problem.where
+    assert words in problem.what

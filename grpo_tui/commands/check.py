@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_tui import state
+from grpo_tui import regular, state
 from grpo_tui.commands.printing import refuse
 from grpo_tui.draft import FACT_NAMES, Draft, stale
 from grpo_tui.hardware.environment import Check
@@ -74,7 +74,7 @@ _MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 def _config_text(project: Path) -> str | Problem:
     path = project / "config.toml"
     try:
-        return path.read_text(encoding="utf-8")
+        return regular.read(path, files.CONFIG_BYTES).decode("utf-8")
     except FileNotFoundError:
         return Problem(
             str(project), "There is no config.toml here.", "Write a project with the wizard or with: grpo-tui init"
@@ -119,7 +119,7 @@ def _checks(
         if not found:
             versions = ", ".join(f"{name} {schema.versions.get(name, '')}" for name in ("trl", "transformers"))
             yield Check("grpo", "ok", f"Every value is accepted by {versions}: {plan.batch.words()}.")
-        if not isinstance(model, Problem):
+        if not found and not isinstance(model, Problem):
             yield from _memory(session, plan, model, data)
         if rows is not None and plan.total_steps:
             yield Check("steps", "ok", f"{plan.total_steps:,} optimizer steps.")

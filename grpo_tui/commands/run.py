@@ -65,6 +65,8 @@ def execute(args: argparse.Namespace) -> int:
     gpus = _gpus(config)
     if isinstance(gpus, Problem):
         return refuse(args.json, gpus)
+    if args.name and not resume and (wrong := folder.name_problem(args.name)):
+        return refuse(args.json, wrong)
     if args.name and not resume and (project / folder.RUNS_FOLDER / args.name).exists():
         problem = Problem(args.name, "There is a run of this name.", "Choose another name, or go on with it: --resume.")
         return refuse(args.json, problem)

@@ -1,20 +1,41 @@
 """`grpo-tui score`: reward functions on completions, without the wizard."""
 
+from __future__ import annotations
+
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from grpo_tui.commands.printing import refuse
+from grpo_tui.commands.trying import (
+    add_data_options,
+    add_reward_options,
+    columns_of,
+    functions_of,
+    refused,
+    rows_of,
+    say,
+    weights_of,
+)
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
+
+if TYPE_CHECKING:
+    from grpo_tui.rewards.stored import Stored, WhatIf
 
 FORMAT = """\
 The completions file has one JSON value a line: a text, or an object with `completion`, and beside it `prompt` (text or
 chat messages) and any column that the functions take, such as `answer`. With --data the i-th completion is scored
 against row --row of that data set, every one against the same row, which is read as it is.
+
+With --run the completions are those that a run kept at a step, live or finished, with the rewards they got; --weights
+then says what other weights would have done, and REWARDS.py with --data what other code would have done.
 """
+
+ALL_ROWS = 1_000_000
+"""Rows of the data that are looked through for the prompts of a run."""
 
 
 def add(subparsers: Any) -> None:
@@ -24,40 +45,158 @@ def add(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run reward functions on sample completions, each in a child process with a time limit.",
     )  # fmt: skip
-    parser.add_argument("rewards", type=Path, metavar="REWARDS.py", help="file with reward functions")
-    parser.add_argument("--completions", type=Path, required=True, metavar="FILE", help="JSON lines, see below")
-    parser.add_argument("--names", default="", metavar="A,B", help="functions to run, in this order (default: all)")
-    parser.add_argument("--weights", default="", metavar="1,0.25", help="one weight per function (default: all 1)")
+    parser.add_argument("rewards", type=Path, nargs="?", metavar="REWARDS.py", help="file with reward functions")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--completions", type=Path, metavar="FILE", help="JSON lines, see below")
+    source.add_argument("--run", type=Path, metavar="DIR", help="folder of a run that kept completions")
     parser.add_argument("--data", default="", metavar="SOURCE", help="data set whose row gives prompt and columns")
     parser.add_argument("--row", type=int, default=1, metavar="N", help="row of the data, from 1 (default: 1)")
     parser.add_argument(
         "--answer", default="", metavar="C", help="column of the right answer (default: answer, if there)"
     )
     parser.add_argument("--group", type=int, default=0, metavar="G", help="completions per prompt (default: all)")
-    parser.add_argument("--tokenizer", default="", metavar="M", help="model folder, or hub id in the cache")
-    parser.add_argument("--timeout", type=float, default=5.0, metavar="S", help="seconds per call (default: 5)")
-    parser.add_argument("--yes", action="store_true", help="run this code on this data without asking")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--step", type=int, metavar="N", help="step of the run (default: the last one kept)")
+    add_data_options(parser)
+    add_reward_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Score and print. 2 if something stands in the way of training with these functions."""
-    from grpo_tui.rewards.bench import score, start_worker
-
+    if args.run:
+        return _replay(args)
     request = _request(args)
-    if not isinstance(request, Problem) and not args.yes and not _consents(args):
-        request = Problem(str(args.rewards), "Its code was not run.", "Look at it, then answer yes or add --yes.")
+    if not isinstance(request, Problem):
+        on = f" on {args.data}" if args.data else ""
+        request = refused(args, f"runs the code of {args.rewards}{on}") or request
     if isinstance(request, Problem):
-        return _refuse(request, args.json)
-    with start_worker(Path.cwd()) as worker:
-        table = score(worker, request, None if args.json else _say)
+        return refuse(args.json, request)
+    table = _scored(request, args)
     if isinstance(table, Problem):
-        return _refuse(table, args.json)
+        return refuse(args.json, table)
     if args.json:
         print(json.dumps(as_json(table)))
     else:
         _print(table, request.completions)
     return 2 if table.blocking else 0
+
+
+def _scored(request: Any, args: argparse.Namespace) -> Any:
+    from grpo_tui.rewards.bench import score, start_worker
+
+    with start_worker(Path.cwd()) as worker:
+        return score(worker, request, None if args.json else say)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    """What other weights or other code would have done to the completions of a run."""
+    from grpo_tui.progress.kept import kept
+    from grpo_tui.rewards.stored import what_if
+
+    stored, weights = kept(args.run, args.step), weights_of(args.weights)
+    if isinstance(stored, Problem):
+        return refuse(args.json, stored)
+    if isinstance(weights, Problem):
+        return refuse(args.json, weights)
+    table = _rescored(args, stored) if args.rewards else None
+    if isinstance(table, Problem):
+        return refuse(args.json, table)
+    if table is None:
+        change = what_if(stored, weights=weights or None)
+    elif table.blocking:
+        found = [each for problems in table.problems.values() for each in problems]
+        return refuse(args.json, *found, blocking=list(table.blocking))
+    else:
+        change = what_if(stored, names=table.names, weights=table.weights, rewards=table.rewards)
+    if isinstance(change, Problem):
+        return refuse(args.json, change)
+    if args.json:
+        print(json.dumps(_change_as_json(stored, table, change, weights)))
+    else:
+        print(inert(_change_for_people(stored, change), 50_000))
+    return 0
+
+
+def _rescored(args: argparse.Namespace, stored: Stored) -> Any:
+    """The completions of the run under the code of the file, each with the row of its prompt."""
+    from grpo_tui.progress import kept
+    from grpo_tui.rewards.bench import ScoreRequest
+
+    if not args.data:
+        return Problem("--data", "New code is called with the columns of the data.", "Name the data of the run.")
+    functions = functions_of(args)
+    if isinstance(functions, Problem):
+        return functions
+    names, weights = functions
+    prepared = rows_of(args, ALL_ROWS)
+    rows = prepared if isinstance(prepared, Problem) else kept.rows_of(stored, prepared.prepared)
+    if isinstance(rows, Problem):
+        return rows
+    problem = refused(args, f"runs the code of {args.rewards} on {args.data}")
+    known = dict(zip(stored.names, stored.weights, strict=True))
+    return problem or _scored(
+        ScoreRequest(
+            path=args.rewards,
+            names=names,
+            weights=weights or tuple(known.get(name, 1.0) for name in names),
+            completions=stored.completions,
+            prompts=tuple(row["prompt"] for row in rows),
+            columns=columns_of(rows),
+            group_size=stored.group_size,
+            scale=stored.scale,
+            aggregation=stored.aggregation,
+            tokenizer=args.tokenizer,
+            timeout=args.timeout,
+        ),
+        args,
+    )
+
+
+def _change_as_json(stored: Stored, table: Any, change: WhatIf, weights: tuple[float, ...]) -> dict[str, Any]:
+    """A what-if as `--json` prints it: the table after the change, with how it was `before`."""
+    from grpo_tui.rewards.advantages import finite_or_text
+
+    def standing(found: Any) -> dict[str, Any]:
+        return {
+            "weighted": [finite_or_text(value) for value in found.weighted],
+            "advantages": list(found.advantages),
+            "ranks": list(found.ranks),
+            "flat_share": found.flat_share,
+        }
+
+    new = as_json(table) if table else {
+        "names": list(stored.names),
+        "weights": list(weights or stored.weights),
+        "rewards": [[finite_or_text(value) for value in row] for row in stored.rewards],
+        "problems": {},
+        "seconds_per_call": {},
+    }  # fmt: skip
+    return {
+        **new,
+        **standing(change.after),
+        "before": {"names": list(stored.names), "weights": list(stored.weights), **standing(change.before)},
+        "moved": list(change.moved),
+        "turned": list(change.turned),
+        "other_best": list(change.other_best),
+        "sentence": change.sentence,
+        "step": stored.step,
+        "group_size": stored.group_size,
+    }
+
+
+def _change_for_people(stored: Stored, change: WhatIf) -> str:
+    """Every completion that would have stood otherwise, group by group, and the sentence."""
+    lines = [f"Step {stored.step}: {len(stored.completions)} completions in groups of {stored.group_size}"]
+    changed = sorted({*change.moved, *change.turned})
+    if changed:
+        lines.append("  #  group  rank       advantage          completion")
+    for index in changed:
+        old, new = change.before, change.after
+        lines.append(
+            f"{index + 1:>3}  {index // stored.group_size + 1:>5}  {old.ranks[index] or '–':>3} → "
+            f"{new.ranks[index] or '–':<3}  {old.advantages[index]:+7.3f} → {new.advantages[index]:+7.3f}  "
+            f"{one_line(stored.completions[index], 50)}"
+        )
+    return "\n".join([*lines, change.sentence])
 
 
 def as_json(table: Any) -> dict[str, Any]:
@@ -79,69 +218,33 @@ def as_json(table: Any) -> dict[str, Any]:
     }
 
 
-def read_completions(path: Path) -> list[dict[str, Any]] | Problem:
-    """The lines of a completions file; each has `completion`, and what else the line gave."""
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        return Problem(str(path), f"The file cannot be read: {error}.", "Give a UTF-8 file of JSON lines.")
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            return Problem(
-                f"{path}:{number}", f"The line is not JSON: {error}.", 'Write "text" or {"completion": "text"}.'
-            )
-        row = {"completion": value} if isinstance(value, str) else value
-        if not isinstance(row, dict) or not isinstance(row.get("completion"), str):
-            return Problem(f"{path}:{number}", "The line has no completion text.", 'Write {"completion": "text"}.')
-        rows.append(row)
-    if len({"prompt" in row for row in rows}) > 1:
-        return Problem(str(path), "Some lines have a prompt and some have none.", "Give each line its prompt, or none.")
-    return rows
-
-
 def _request(args: argparse.Namespace) -> Any:
     from grpo_tui.rewards.bench import ScoreRequest
-    from grpo_tui.rewards.source import read_functions
+    from grpo_tui.rewards.stored import read_completions
 
-    functions = read_functions(args.rewards)
+    functions = functions_of(args)
     if isinstance(functions, Problem):
         return functions
+    names, weights = functions
     read = read_completions(args.completions)
     if isinstance(read, Problem):
         return read
-    weights = _weights(args.weights)
-    if isinstance(weights, Problem):
-        return weights
     row = _row(args) if args.data else {}
     if isinstance(row, Problem):
         return row
     rows = [{**row, **given} for given in read]
-    columns = sorted({name for each in rows for name in each} - {"completion", "prompt"})
-    names = [name.strip() for name in args.names.split(",") if name.strip()]
     return ScoreRequest(
         path=args.rewards,
-        names=tuple(names or dict.fromkeys(function.name for function in functions)),
+        names=names,
         weights=weights,
         completions=tuple(each["completion"] for each in rows),
         prompts=tuple(each["prompt"] for each in rows if "prompt" in each),
-        columns={name: [each.get(name) for each in rows] for name in columns},
+        columns=columns_of(rows),
         answer_column=args.answer or "answer",
         group_size=args.group,
         tokenizer=args.tokenizer,
         timeout=args.timeout,
     )
-
-
-def _weights(text: str) -> tuple[float, ...] | Problem:
-    try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        return Problem("--weights", f"{one_line(text, 80)!r} are not numbers.", "Write them as 1,0.25,0.125.")
 
 
 def _row(args: argparse.Namespace) -> Mapping[str, Any] | Problem:
@@ -161,27 +264,6 @@ def _row(args: argparse.Namespace) -> Mapping[str, Any] | Problem:
         columns = ", ".join(row)
         return Problem(args.data, f"It has no column `{args.answer}`, only {columns}.", "Name it with --answer.")
     return row
-
-
-def _consents(args: argparse.Namespace) -> bool:
-    """Ask before the code of the file runs; without a terminal the answer is no."""
-    if args.json or not sys.stdin.isatty():
-        return False
-    on = f" on {args.data}" if args.data else ""
-    print(f"This runs the code of {one_line(str(args.rewards), 200)}{one_line(on, 200)} in a child process.")
-    return input("Run it? [y/N] ").strip().lower() in ("y", "yes")
-
-
-def _refuse(problem: Problem, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"problems": [problem.as_json()]}))
-    else:
-        print(inert(str(problem)), file=sys.stderr)
-    return 2
-
-
-def _say(name: str) -> None:
-    print(f"{name} …", file=sys.stderr)
 
 
 def _print(table: Any, completions: Sequence[str]) -> None:

@@ -36,7 +36,11 @@ def execute(args: argparse.Namespace) -> int:
 def ask(args: argparse.Namespace, action: str, answer: str) -> int:
     """Write a request to the run that `args` name, if it can still be obeyed."""
     place = (args.dir or args.project).expanduser().resolve()
-    run = folder.newest(place)
+    going = [each.run for each in folder.runs(place) if each.life.alive]
+    if len(going) > 1:
+        names = ", ".join(run.name for run in going)
+        return refuse(args.json, Problem(str(place), f"Several of its runs go on: {names}.", "Name the run's folder."))
+    run = going[0] if going else folder.newest(place)
     if run is None:
         return refuse(args.json, Problem(str(place), "There is no run here.", "Name a run or a project folder."))
     now = life(run)

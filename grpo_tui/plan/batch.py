@@ -106,12 +106,18 @@ class Batch:
         )
 
 
+MOST = 10**6
+"""Completions, steps or generations beyond which a number is a slip of the pen."""
+
+
 def _number(settings: Mapping[str, Any], key: str) -> int | Problem:
     value = settings.get(key)
     if value is None:
         value = DEFAULTS[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         return Problem(f"grpo.{key}", f"{value!r} is not a whole number above zero.", "Write one, such as 1.")
+    if value > MOST:
+        return Problem(f"grpo.{key}", f"{value} is more than any training takes.", "Write one, such as 8.")
     return value
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import math
 import re
 import textwrap
 import tomllib
@@ -158,10 +159,16 @@ _KIND_WORDS: Mapping[type, str] = {
 }
 
 
+CONFIG_BYTES = 4 << 20
+"""No configuration takes so much; what is larger is not read."""
+
+
 def read_config(text: str, where: str = "config.toml") -> dict[str, Any] | Problem:
     """The content of a `config.toml`, its tables and their kinds checked."""
     try:
         config = tomllib.loads(text)
+    except RecursionError:
+        return Problem(where, "It is nested deeper than any configuration is.", "Have the file written anew.")
     except tomllib.TOMLDecodeError as error:
         words = str(error).replace("Cannot overwrite a value", "a key stands there twice")
         return Problem(where, f"It is not valid TOML: {words}.", "Correct that line, or have the file written anew.")
@@ -191,6 +198,8 @@ def read_config(text: str, where: str = "config.toml") -> dict[str, Any] | Probl
                 f"Reward {number} needs a name, which is text, and a weight, which is a number.",
                 'Write name = "…" and weight = 1.0 under its [[rewards]].',
             )
+        if not math.isfinite(weight):
+            return Problem(where, f"The weight of reward {number} is {weight}.", "Write a finite number.")
     return config
 
 

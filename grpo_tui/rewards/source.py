@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from grpo_tui import regular
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+
+CODE_BYTES = 16 << 20
+"""No file of reward functions is so large; what is larger is not read."""
 
 PASSED = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
 """Names that TRL passes besides the columns (`environments` only when training with environments)."""
@@ -71,7 +75,7 @@ class FunctionSource:
 def read_functions(path: Path) -> tuple[FunctionSource, ...] | Problem:
     """The plausible reward functions of a file, in order; a name defined twice stands there twice."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = regular.read(path, CODE_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         return Problem(str(path), f"The file cannot be read: {error}.", "Check the path and save it as UTF-8 text.")
     return read_code(text, path.name)

@@ -13,13 +13,16 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_tui import atomic
+from grpo_tui import atomic, regular
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 FOLDER = "control"
 ACTIONS = ("stop", "save")
 """`stop`: end after the current step with a checkpoint. `save`: write a checkpoint after the current step and go on."""
+
+REQUEST_BYTES = 65536
+"""A request is a line; what is larger is none."""
 
 _DONE = ".done.json"
 
@@ -76,7 +79,7 @@ def pending(run: Path) -> list[Request]:
     found = []
     for path in paths:
         try:
-            row = json.loads(path.read_bytes()[:65536])
+            row = json.loads(regular.read(path, REQUEST_BYTES))
             action, who, t = str(row["action"]), str(row.get("who", "")), float(row.get("t", 0.0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 import tomllib
@@ -12,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from grpo_tui.draft import RewardsAnswer
+from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.progress.events import EVENTS_FILE
 from grpo_tui.run.life import Life, life
 from grpo_tui.run.record import RECORD_FILE, read
 
 RUNS_FOLDER = "runs"
+NAME_BYTES = 100
+"""So long a run's name may be: file systems take 255 bytes, and `-2` or a suffix is still to come."""
+
 LOG_FILE = "train.log"
 FILES = ("config.toml", RewardsAnswer().file, "train.py")
 """What a run needs where config.toml names no other file of rewards; see `files`."""
@@ -80,6 +85,15 @@ def files(source: Path) -> tuple[str, ...]:
     return (FILES[0], rewards_file(config), FILES[2])
 
 
+def name_problem(name: str) -> Problem | None:
+    """What is wrong with a name for a run; None: nothing."""
+    if Path(name).name != name or name.startswith("."):
+        return Problem(one_line(name, 80), "This is no name for a run.", "Use letters, digits, dashes and dots.")
+    if len(os.fsencode(name)) > NAME_BYTES:
+        return Problem(one_line(name, 80), "The name is too long.", f"Use at most {NAME_BYTES} characters.")
+    return None
+
+
 def create(project: Path, name: str | None = None, *, now: datetime | None = None) -> Path | Problem:
     """A new run folder in `project` with frozen copies of its files. A taken name gets `-2`, `-3`, ..."""
     needed = files(project)
@@ -92,8 +106,8 @@ def create(project: Path, name: str | None = None, *, now: datetime | None = Non
         what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing."
         return Problem(str(project), what, "Write them with the wizard's review step or `grpo-tui init`.")
     stem = name or new_name(now or datetime.now().astimezone())
-    if Path(stem).name != stem or stem.startswith("."):
-        return Problem(stem, "This is no name for a run.", "Use letters, digits, dashes and dots, no slash.")
+    if problem := name_problem(stem):
+        return problem
     runs_folder = project / RUNS_FOLDER
     try:
         runs_folder.mkdir(exist_ok=True)

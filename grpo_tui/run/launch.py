@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_tui import regular
 from grpo_tui.draft import Approval
 from grpo_tui.hardware.machine import GPU, Machine, visible_environment
 from grpo_tui.inert import inert
@@ -157,7 +158,7 @@ def read_config(run: Path) -> dict[str, Any] | Problem:
     """The `config.toml` in a project or run folder."""
     path = run / "config.toml"
     try:
-        text = path.read_text("utf-8")
+        text = regular.read(path, files.CONFIG_BYTES).decode("utf-8")
     except OSError as error:
         return Problem(
             str(path), f"It cannot be read: {error.strerror}.", "Write it with the wizard or `grpo-tui init`."

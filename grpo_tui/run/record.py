@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from grpo_tui import atomic
+from grpo_tui import atomic, regular
 
 RECORD_FILE = "run.toml"
+RECORD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ class Record:
 def read(run: Path) -> Record | None:
     """The record of `run`; None without one, or when it cannot be read. Values of another kind count as missing."""
     try:
-        values = tomllib.loads((run / RECORD_FILE).read_text("utf-8"))
+        values = tomllib.loads(regular.read(run / RECORD_FILE, RECORD_BYTES).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     defaults = Record()

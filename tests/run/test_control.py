@@ -1,6 +1,7 @@
 """Requests to a running training."""
 
 import json
+import os
 
 import pytest
 
@@ -44,3 +45,11 @@ def test_a_name_with_terminal_sequences_is_shown_inert(tmp_path):
     path = control.request(tmp_path, "stop", "\x1b[31manna\n")
     assert "\x1b" in json.loads(path.read_text())["who"]
     assert control.pending(tmp_path)[0].who == "anna"
+
+
+def test_a_pipe_or_a_device_in_the_folder_holds_nobody_up(tmp_path):
+    (tmp_path / "control").mkdir()
+    os.mkfifo(tmp_path / "control" / "pipe.json")
+    (tmp_path / "control" / "zero.json").symlink_to("/dev/zero")
+    control.request(tmp_path, "stop")
+    assert [asked.action for asked in control.pending(tmp_path)] == ["stop"]

@@ -4,7 +4,7 @@ from grpo_tui.screens.dialogs import Choose, Dialog, Type, number, positive, who
 from grpo_tui.screens.drawn import Choice
 from grpo_tui.screens.theme import ThemedApp
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
 from tests.screens.conftest import TERMINAL, text_of
 
@@ -79,3 +79,14 @@ def test_numbers_are_told_from_what_is_none() -> None:
     assert [bool(number(text)) for text in ("1", "0,5", "-2e3", "nan", "inf", "", "one")] == [False] * 3 + [True] * 4
     assert [bool(positive(text)) for text in ("1", "0", "-1", "nan")] == [False, True, True, True]
     assert [bool(whole_or_nothing(text)) for text in ("", "12", "0", "1.5", "x")] == [False, False, True, True, True]
+
+
+async def test_keys_typed_ahead_take_one_choice_and_no_more() -> None:
+    app = Asking(Choose("Source", [Choice("a", "alpha"), Choice("b", "beta")]))
+    async with app.run_test(size=(80, 23)) as pilot:
+        await pilot.pause()
+        choices = app.screen.query_one(OptionList)
+        for _ in range(3):
+            choices.action_select()
+        await pilot.pause()
+    assert app.answers == ["a"]
