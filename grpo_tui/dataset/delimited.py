@@ -166,7 +166,7 @@ def _type(cells: tuple[str, ...], decimal: str) -> str:
         return "float64" if missing else "int64"
     if all(_FLOAT.match(cell.replace(",", ".") if decimal == "," else cell) for cell in filled):
         return "float64"
-    if not missing and all(cell in _TRUTH for cell in filled):
+    if all(cell in _TRUTH for cell in filled):
         return "bool"
     return "string"
 

@@ -1,6 +1,7 @@
 """What every reader of data shares: columns, their types, and rows made to agree with the library's."""
 
 import datetime
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ HEAD_BYTES = 1 << 20
 """Columns and types are taken from the first rows, at most so many and from so many bytes."""
 
 _INT64 = range(-(2**63), 2**63)
+_LEADING_ZEROS = re.compile(r"^(\s*-?)0+(?=\d)")  # pandas' JSON reader, which the library uses, takes 007 for 7
 # What Arrow's JSON reader turns into a timestamp (ISO 8601, `arrow::ParseTimestampISO8601`).
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d{1,9})?)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?$")
 
@@ -95,7 +97,10 @@ _NAMES: Mapping[type, str] = {bool: "bool", float: "float64", list: "list", dict
 
 
 def conform(row: Mapping[str, Any] | None, columns: tuple[Column, ...]) -> Row:
-    """`row` as training gets it: missing columns are None, whole numbers in a column of floats are floats."""
+    """`row` as training gets it: missing columns are None, whole numbers in a column of floats are floats.
+
+    What else the library makes of values, it is made here too: see `_CONVERT`.
+    """
     row = row or {}
     conformed: Row = {}
     for column in columns:
@@ -121,4 +126,13 @@ def _float(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_CONVERT: Mapping[str, Callable[[Any], Any]] = {"float64": _float, "timestamp[s]": _timestamp}
+def _decoded(value: Any) -> Any:
+    """Text in a column of mixed types that is JSON itself, such as `7` or `true`: the library decodes it."""
+    try:
+        decoded = json.loads(_LEADING_ZEROS.sub(r"\1", value)) if isinstance(value, str) else value
+        return None if decoded != decoded else decoded  # NaN
+    except ValueError:
+        return value
+
+
+_CONVERT: Mapping[str, Callable[[Any], Any]] = {"float64": _float, "timestamp[s]": _timestamp, "json": _decoded}

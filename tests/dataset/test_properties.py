@@ -10,14 +10,17 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from grpo_tui.child import Worker
 from grpo_tui.dataset.faults import Scan, prompt_kind, scan
 from grpo_tui.dataset.mapping import RULES
 from grpo_tui.dataset.prompts import functions, prepare_function
 from grpo_tui.dataset.rows import Row, conform, infer
-from grpo_tui.dataset.sources import Source, count_rows, open_source
+from grpo_tui.dataset.sources import Source, count_rows, load_call, open_source
 from grpo_tui.draft import DatasetAnswer
 
-settings.register_profile("data", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "data", max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 quick = settings.get_profile("data")
 
 TEXT = st.text(max_size=30)
@@ -87,6 +90,43 @@ def test_any_text_comes_back_from_a_delimited_file(
     assert [tuple(row.values()) for row in source.iterate()] == [
         tuple(None if cell in EMPTY else cell for cell in cells) for cells in expected
     ]
+
+
+WORDS = st.text("abc é", max_size=5)
+ODD = st.sampled_from(["0", "1.50", "true", "null", "007", "[1, 2]", "{}", "NaN", "1e5", " 3 ", '"q"', "1 2"])
+CELL_VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.sampled_from([1.5, -0.25]) | WORDS | ODD
+MIXED = st.lists(st.dictionaries(NAMES, CELL_VALUES, min_size=1), min_size=2, max_size=6)
+NUMBERED = st.sampled_from(
+    ["", "1", "2.5", "1e5", "True", "false", "NA", "x", " y", "0x10", "007", "1,5", "-3", "+4", "inf", "1_000"]
+)
+
+
+def told(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | list | dict | type(None)) else repr(value)
+
+
+def agrees(source: Source, library: Worker) -> bool:
+    """Are rows and types those that training loads?"""
+    loaded = library.call("load", {"load": load_call(source)})
+    assert isinstance(loaded, dict), str(loaded)
+    assert [{key: told(value) for key, value in row.items()} for row in source.iterate()] == loaded["rows"]
+    return bool({column.name: column.type for column in source.columns} == loaded["types"])
+
+
+@settings(quick, max_examples=25)
+@given(rows=MIXED)
+def test_rows_of_mixed_types_are_those_that_training_loads(library: Worker, read: Read, rows: list[Row]) -> None:
+    assert agrees(read("rows.jsonl", LAYOUTS["lines"](rows, True) + "\n"), library)
+
+
+@settings(quick, max_examples=25)
+@given(rows=st.lists(st.tuples(NUMBERED | WORDS, NUMBERED | WORDS), min_size=1, max_size=5))
+def test_cells_of_any_kind_are_those_that_training_loads(
+    library: Worker, read: Read, rows: list[tuple[str, str]]
+) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([("prompt", "answer"), *rows])
+    assert agrees(read("rows.csv", text.getvalue(), {"delimiter": ","}), library)
 
 
 ARGUMENTS = {

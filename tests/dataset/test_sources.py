@@ -49,6 +49,8 @@ AGREED: dict[str, str | bytes] = {
     "ragged.jsonl": '{"prompt":"a","answer":"1"}\n{"prompt":"b"}\n{"prompt":"c","answer":"3","level":2}',
     "numbers.jsonl": '{"n":1,"m":1}\n{"n":2.5,"m":2}\n',
     "mixed.jsonl": '{"v":1}\n{"v":"x"}\n',
+    "mixed_digits.jsonl": '{"v":"7"}\n{"v":"007"}\n{"v":true}\n{"v":"[1, 2]"}\n{"v":"NaN"}\n{"v":"seven"}\n',
+    "gaps_in_truth.csv": "a,b\nTrue,x\n,y\n",
     "chat_and_plain.jsonl": '{"prompt":"W"}\n{"prompt":[{"role":"user","content":"x"}]}\n',
     "objects.jsonl": '{"o":{"x":1}}\n{"o":{"x":2}}\n',
     "dates.jsonl": '{"answer":"2020-01-01","at":"2020-01-01T10:00:00Z"}\n{"answer":"2021-12-31","at":null}\n',
