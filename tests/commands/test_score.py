@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from grpo_tui.__main__ import main
+from grpo_tui.problem import Problem
 
 REWARDS = """\
 def correct(completions, answer, **kwargs):
@@ -131,3 +132,63 @@ def test_a_rewards_file_that_is_not_python_is_named_with_its_line(
     (project / "rewards.py").write_text("\ndef f(:")
     assert score("--yes") == 2
     assert "rewards.py:2" in capsys.readouterr().err
+
+
+RUN = str(Path(__file__).parents[1] / "runs" / "h01_base")
+
+
+def test_other_weights_are_tried_on_what_a_run_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--run", RUN, "--step", "1", "--weights", "1,0,0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["weights"] == [1.0, 0.0, 0.0]
+    assert found["before"]["weights"] == [1.0, 0.3, 0.1]
+    assert len(found["advantages"]) == len(found["before"]["advantages"]) == len(found["rewards"]) == 64
+    assert found["flat_share"] > found["before"]["flat_share"]
+    assert found["moved"]
+    assert "would have had another rank" in found["sentence"]
+
+
+def test_without_a_change_everything_stands_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--run", RUN]) == 0
+    out = capsys.readouterr().out
+    assert "Step 240: 64 completions in groups of 8" in out
+    assert "No completion of 64 would have stood otherwise" in out
+
+
+def test_other_code_is_tried_on_what_a_run_kept(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The rows are found by the prompts of the run."""
+    from grpo_tui.progress.completions import read
+
+    table = read(Path(RUN), 1)
+    assert not isinstance(table, Problem)
+    system = table.prompts[0].partition("\nuser: ")[0].removeprefix("system: ")
+    rows = [{"question": question, "answer": "4"} for question in dict.fromkeys(table.questions)]
+    (project / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (project / "rewards.py").write_text(
+        "def correctness_reward(completions, answer, **kwargs):\n"
+        "    return [float(f'<answer>{a}</answer>' in c[-1]['content']) for c, a in zip(completions, answer)]\n"
+    )
+    command = ["score", "rewards.py", "--run", RUN, "--step", "1", "--data", "asked.jsonl", "--yes", "--json"]
+    assert main([*command, "--system", system]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["names"] == ["correctness_reward"]
+    assert found["before"]["names"] == ["correctness_reward", "format_reward", "length_reward"]
+    assert {row[0] for row in found["rewards"]} == {0.0, 1.0}
+    assert main(command) == 2
+    assert "64 of 64 completions" in json.loads(capsys.readouterr().out)["problems"][0]["what"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--run", RUN, "--weights", "1"), "1 weights for 3"),
+        (("--run", RUN, "--step", "2"), "not kept"),
+        (("rewards.py", "--run", RUN), "columns of the data"),
+        (("--completions", "samples.jsonl"), "No reward functions"),
+    ],
+)
+def test_what_a_run_cannot_be_asked_is_said(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], what: str
+) -> None:
+    assert main(["score", *arguments, "--yes", "--json"]) == 2
+    assert what in json.loads(capsys.readouterr().out)["problems"][0]["what"]
