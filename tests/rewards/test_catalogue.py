@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -373,6 +374,11 @@ def test_trls_cosine_pays_a_short_right_answer_most_and_a_long_wrong_one_never_m
 def test_a_formula_that_takes_for_ever_costs_its_time_and_earns_nothing() -> None:
     choice = proposal("mathematics", seconds=1)
     assert functions(choice)["paid"](["\\boxed{9^{9^{9^{9}}}}"], ["4"]) == [0.0]
+
+
+def test_rw_06_a_formula_is_compared_off_the_main_thread_too() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(functions(proposal("mathematics"))["paid"], ["\\boxed{72}"], ["$72$"]).result() == [1.0]
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
