@@ -27,10 +27,11 @@ from .charts import ChartPanel, GradientPanel, PartsPanel, PolicyPanel, RewardPa
 from .completions import CompletionsPanel
 from .glance import Glance, look
 from .health import HealthPanel
+from .keys import KEYS
 from .layout import TABS, arrange, is_wide
 from .log import LogPanel
 from .panel import MonitorPanel
-from .sight import Seen, Sight
+from .sight import Seen, Sight, moved
 from .status import FigureStrip, StatusLine, TooSmall, link
 
 PANELS: tuple[type[MonitorPanel], ...] = (
@@ -49,32 +50,7 @@ class MonitorScreen(Screen[None]):
 
     CSS_PATH = "monitor.tcss"
     AUTO_FOCUS = "#panel-1"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("1", "panel(1)", "panel", key_display="1-8",
-                tooltip="Go to a panel; once more: its next metric (2, 3)."),
-        *(Binding(str(number), f"panel({number})", "panel", show=False) for number in range(2, 9)),
-        Binding("enter", "zoom", "zoom", key_display="enter", 
-                tooltip="Enlarge the panel, or make it small again; on a completion: read it."),
-        Binding("v", "values", "values", tooltip="Every logged figure exactly as logged, with its unit and meaning."),
-        Binding("o", "project", "project", tooltip="Back to the project's steps. A training that runs goes on."),
-        Binding("left", "cursor(-1)", "cursor", key_display="←/→",
-                tooltip="Move the cursor over the steps; the panels' rules show the exact figures there."),
-        Binding("right", "cursor(1)", "cursor", show=False),
-        Binding("comma", "row(-1)", "row before", key_display=",", show=False, tooltip="The cursor one row back."),
-        Binding("full_stop", "row(1)", "row after", key_display=".", show=False, tooltip="The cursor one row on."),
-        Binding("p", "pause", "pause", tooltip="Keep what is on the screen; training goes on."),
-        Binding("S", "stop", "stop", tooltip="Ask training to end after the current step, with a checkpoint."),
-        Binding("w", "save", "save", tooltip="Ask training for a checkpoint after the current step."),
-        Binding("q", "leave", "leave", tooltip="Leave the monitor. A training that runs goes on."),
-        Binding("s", "smooth", "smooth", tooltip="Average 1, 5 or 20 rows into each point."),
-        Binding("y", "log", "log scale", show=False, tooltip="Logarithmic scale, and back."),
-        Binding("r", "runs", "runs", tooltip="All runs of this project."),
-        Binding("l", "show_log", "log", show=False, tooltip="The log, enlarged."),
-        Binding("a", "after", "after training", tooltip="Where the trained model is, and the lines that load it."),
-        Binding("colon", "app.command_palette", "commands", key_display=":", show=False),
-        Binding("escape", "back", "back", show=False, tooltip="Without cursor; from the enlarged panel to all."),
-        Binding("question_mark", "help", "help", key_display="?"),
-    ]  # fmt: skip
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     @dataclass
     class Looked(Message):
@@ -262,16 +238,8 @@ class MonitorScreen(Screen[None]):
 
     def _move_cursor(self, by: float) -> None:
         """Move by so many steps, onto a step that was logged; at least to the next one."""
-        if self.sight is None or not self.sight.progress.times:
-            return
-        steps = self.sight.progress.times.steps
-        at = len(steps) - 1 if self.sight.cursor is None else int(steps.searchsorted(self.sight.cursor))
-        if self.sight.cursor is None:
-            self._change(cursor=int(steps[at]))
-            return
-        near = int(steps.searchsorted(steps[min(at, len(steps) - 1)] + by))
-        near = max(near, at + 1) if by > 0 else min(near, at - 1)
-        self._change(cursor=int(steps[max(0, min(len(steps) - 1, near))]))
+        if self.sight is not None and self.sight.progress.times:
+            self._change(cursor=moved(self.sight.progress.times.steps, self.sight.cursor, by))
 
     def action_smooth(self) -> None:
         """The next smoothing."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from grpo_tui.screens.widgets.lines import Lines
 
 from grpo_tui.progress.fold import Progress
 
 from .glance import Glance
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +49,17 @@ class Seen(Lines):
         self.sight = sight
         if self.display:
             self.repaint()
+
+
+def moved(steps: NDArray[np.int64], cursor: int | None, by: float) -> int:
+    """The logged step, of `steps` in rising order, that a cursor moved by so many steps is on: at least the next one.
+
+    A cursor that was nowhere begins at the newest step.
+    """
+    last = len(steps) - 1
+    if cursor is None:
+        return int(steps[last])
+    at = int(steps.searchsorted(cursor))
+    near = int(steps.searchsorted(steps[min(at, last)] + by))
+    near = max(near, at + 1) if by > 0 else min(near, at - 1)
+    return int(steps[max(0, min(last, near))])

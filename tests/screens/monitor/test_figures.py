@@ -2,10 +2,12 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from grpo_tui.screens.monitor.cards import brief_card
 from grpo_tui.screens.monitor.figures import ago, brief_name, change, duration, exact, percent, short, strip
 from grpo_tui.screens.monitor.layout import LEAST, arrange
+from grpo_tui.screens.monitor.sight import moved
 
 from grpo_tui.progress.fold import Progress
 from grpo_tui.progress.series import Series
@@ -127,3 +129,11 @@ def test_below_the_least_size_there_is_no_arrangement() -> None:
 )
 def test_a_card_is_named_as_people_say_it(name: str, brief: str) -> None:
     assert brief_card(name) == brief
+
+
+@pytest.mark.parametrize(
+    ("cursor", "by", "found"),
+    [(None, -1, 50), (50, -1, 40), (40, 1, 50), (10, -1, 10), (50, 1, 50), (10, 25, 40), (40, -25, 20)],
+)
+def test_the_cursor_moves_onto_logged_steps_and_not_past_the_ends(cursor: int | None, by: float, found: int) -> None:
+    assert moved(np.array([10, 20, 40, 50]), cursor, by) == found
