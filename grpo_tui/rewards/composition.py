@@ -37,9 +37,26 @@ def check_composition(table: "ScoreTable") -> list[Problem]:
                 "rewards", "The terms cancel: each varies, their weighted sum does not.", "Change a weight or a term."
             )
         )
+    problems += _shadows_with_a_say(table)
     problems += _drowned(table)
     problems += _never_paid(table)
     return problems
+
+
+def _shadows_with_a_say(table: "ScoreTable") -> list[Problem]:
+    """A completion that only functions of weight 0 scored counts as scored, with 0, in TRL's comparison."""
+    paid = [index for index, weight in enumerate(table.weights) if weight]
+    alone = [row for row in table.rewards if all(row[index] is None for index in paid)]
+    return [
+        Problem(
+            f"weight of {name}",
+            f"It has the weight 0, but scores {count} completions that no paid function scores: TRL then compares them "
+            "as if they had earned 0.",
+            "Let it return None where the paid functions do.",
+        )
+        for index, (name, weight) in enumerate(zip(table.names, table.weights, strict=True))
+        if paid and not weight and (count := sum(row[index] is not None for row in alone))
+    ]
 
 
 def _drowned(table: "ScoreTable") -> list[Problem]:

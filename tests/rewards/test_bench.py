@@ -370,6 +370,18 @@ def test_composition_traps_are_named(scored: Scored) -> None:
     assert any("more than once" in problem.what for problem in scored(code, "right right").composition)
 
 
+def test_a_shadow_reward_that_would_have_a_say_is_named(scored: Scored) -> None:
+    """See test_shadow.py for what TRL makes of it."""
+    code = """
+        def some(completions, **kwargs): return [1.0, 0.0, None]
+        def canary(completions, **kwargs): return [0.25, 0.5, 1.0]
+        """
+    (problem,) = scored(code, "some canary", weights=(1.0, 0.0)).composition
+    assert problem.where == "weight of canary"
+    assert "scores 1 completions that no paid function scores" in problem.what
+    assert scored(code, "some canary", weights=(1.0, 0.25)).composition == ()
+
+
 def test_groups_keep_their_advantages_apart(scored: Scored) -> None:
     code = "def f(completions, **k): return [float(text) for text in completions]"
     table = scored(code, "f", completions=("0", "1", "5", "5"), group_size=2)
