@@ -6,7 +6,6 @@ They are written for accelerate 1.7 or newer, TRL's use of vLLM's own server (1.
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any
 
 from grpo_tui.draft import Draft
 from grpo_tui.plan.plan import Plan
@@ -370,12 +369,9 @@ done
 """
 
 
-def start_words(plan: Plan) -> Mapping[str, Any]:
-    """How train.py is started by hand: `command`, and `what` it starts."""
-    if plan.cpu and plan.world_size > 1:
-        command = f"torchrun --standalone --nproc_per_node {plan.world_size} train.py"
-        return {"command": command, "what": f"{plan.world_size} processes on the CPU"}
-    if plan.world_size > 1:
-        command = f"accelerate launch --config_file {ACCELERATE} train.py"
-        return {"command": command, "what": "one process for each GPU"}
-    return {"command": "python train.py", "what": "one process: one GPU, or the CPU"}
+def start_command(plan: Plan, processes: str) -> str:
+    """How train.py is started by hand as several processes; `processes` is their number, or what stands for it."""
+    if plan.cpu:  # `accelerate launch --cpu` starts a single one
+        return f"torchrun --standalone --nproc_per_node {processes} train.py"
+    config = f"--config_file {ACCELERATE} " if plan.world_size > 1 else ""
+    return f"accelerate launch {config}--num_processes {processes} train.py"

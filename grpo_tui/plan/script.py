@@ -6,6 +6,7 @@ from string import Template
 
 from grpo_tui.draft import Draft
 from grpo_tui.plan.plan import Plan
+from grpo_tui.plan.scale_out import nodes, served, start_command
 
 _READ_LIVE = ("max_prompt_tokens",)
 """Keys of [data] that train.py reads when it runs; the others are written into its code."""
@@ -18,13 +19,19 @@ _FOUR_BIT = """
         bnb_4bit_compute_dtype=getattr(torch, MODEL["dtype"]),
     )"""
 
+_SERVED_ELSEWHERE = """(
+            # Which node serves with vLLM is known only when the job runs: train.sbatch says it.
+            CONFIG["grpo"] | {"vllm_server_host": os.environ.get("VLLM_SERVER_HOST", "127.0.0.1")}
+        )"""
+
 _SCRIPT = Template('''"""Trains $model with GRPO.
 
 The settings stand in config.toml and the rewards in $rewards_file, both beside this file:
 
-    python train.py                                one process: one GPU, or the CPU
-    accelerate launch --num_processes N train.py   one process for each of N GPUs
-    python train.py --resume [RUN]                 goes on from the newest complete checkpoint of a run
+    python train.py                  one process: one GPU, or the CPU
+    python train.py --resume [RUN]   goes on from the newest complete checkpoint of a run
+
+    $start   N processes
 
 Written by grpo-tui and yours to change. It trains without grpo-tui installed too: only the monitor then sees nothing.
 """
@@ -201,8 +208,9 @@ def main():
     planned = LAUNCH.get("processes", 1)
     if state.num_processes != planned:
         raise SystemExit(
-            f"config.toml plans {planned} process(es) and {state.num_processes} run: start it with `accelerate launch"
-            f" --num_processes {planned} train.py`, or change `processes` in [launch], which changes the batch too."
+            f"config.toml plans {planned} process(es) and {state.num_processes} run: start it with"
+            f" `$start_planned`,"
+            " or change `processes` in [launch], which changes the batch too."
         )
     run = find_run(resume)
     checkpoint = newest_checkpoint(run) if resume is not None else None
@@ -230,7 +238,7 @@ def main():
         model_init_kwargs={
 $init_kwargs
         },
-        **CONFIG["grpo"],
+        **$settings,
     )
     needed = args.generation_batch_size // args.num_generations
     if len(data) < needed:
@@ -283,6 +291,9 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
         init_kwargs="\n".join(f"            {line}," for line in init),
         peft='\n        peft_config=LoraConfig(task_type="CAUSAL_LM", **CONFIG["lora"]),' if adapter else "",
         product="adapter" if adapter else "model",
+        start=start_command(plan, "N"),
+        start_planned=start_command(plan, "{planned}"),
+        settings=_SERVED_ELSEWHERE if served(plan) and nodes(plan) > 1 else 'CONFIG["grpo"]',
     )
     return re.sub(r"\n{4,}", "\n\n\n", text)
 

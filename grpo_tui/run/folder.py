@@ -27,7 +27,7 @@ LOG_FILE = "train.log"
 FILES = ("config.toml", RewardsAnswer().file, "train.py")
 """What a run needs where config.toml names no other file of rewards; see `files`."""
 
-OPTIONAL_FILES = ("accelerate.yaml",)
+OPTIONAL_FILES = ("accelerate.yaml", "serve_vllm.sh")
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
 _WEIGHTS = re.compile(r"(model|adapter_model|pytorch_model).*\.(safetensors|bin)$|pytorch_model_fsdp|global_step\d+$")

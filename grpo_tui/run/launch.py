@@ -106,6 +106,10 @@ def command(
         environment["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(SHUTDOWN_SECONDS)
         environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGTERM,SIGINT,SIGQUIT"  # not SIGHUP: a hang-up ends nothing
         argv = [sys.executable, "-m", *_launcher(run, processes, on_gpus=bool(gpus)), *script]
+    server = run / "serve_vllm.sh"
+    if gpus and launch.get("vllm") == "server" and server.is_file():  # it ends with the training, and the other way
+        argv = ["bash", str(server), *argv]
+        environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     return Command(
         argv=tuple(argv), environment=environment, directory=project.resolve(), gpus=tuple(gpu.uuid for gpu in gpus)
     )
@@ -114,7 +118,7 @@ def command(
 def _launcher(run: Path, processes: int, *, on_gpus: bool) -> list[str]:
     """The module that starts several processes on this machine, with its options."""
     settings = run / "accelerate.yaml"
-    if not on_gpus and not settings.is_file():
+    if not on_gpus:
         # `accelerate launch --cpu` starts a single process whatever the number (accelerate 1.15, launch_command).
         return ["torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     plain = ["--multi_gpu", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
@@ -235,6 +239,12 @@ def prepare(
     if approval_hash(source) != approved.sha256:
         what = f"The files are not those of the yes given on {approved.at}."
         return Problem(str(source), what, "Look at what changed and give a new yes.")
+    config = read_config(source)
+    if isinstance(config, Problem):
+        return config
+    if int(config.get("launch", {}).get("nodes", 1)) > 1:
+        what = "It is planned for several machines, which Slurm starts together."
+        return Problem(str(source), what, "Submit it there: sbatch train.sbatch")
     run = _resumable(resume) if resume else folder.create(project, name)
     if isinstance(run, Problem):
         return run

@@ -18,7 +18,12 @@ from grpo_tui.plan import scale_out
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.scale_out import ACCELERATE, SBATCH, SERVE, optional_files
-from tests.plan.plans import draft, facts, planned
+from grpo_tui.plan.script import render_train
+from grpo_tui.run.folder import create
+from grpo_tui.run.launch import command, read_config
+from tests.plan.plans import LOAD, PREPARE, draft, facts, planned
+from tests.plan.test_script import SHORT, write_project
+from tests.plan.test_script import environment as offline
 from tests.plan.test_spread import on
 
 BASH = "/bin/bash"
@@ -290,6 +295,50 @@ def test_a_job_on_two_nodes_gives_every_process_its_rank(tmp_path: Path, schema:
         words = json.loads((tmp_path / "served.json").read_text())[1]
         assert words[:2] == ["serve", "team/model"]
         assert words[words.index("--weight-transfer-config") + 1] == '{"backend": "nccl"}'
+
+
+@pytest.mark.slow
+def test_two_processes_of_the_written_files_train_together_and_one_alone_is_refused(
+    tmp_path: Path, schema: Schema
+) -> None:
+    answers = draft(**{**SHORT, "launch__processes": 2})
+    answers = replace(answers, model=replace(answers.model, method="lora"))
+    project = write_project(tmp_path / "project", schema, answers)
+    alone = subprocess.run(
+        [sys.executable, "train.py"], cwd=project, env=offline(tmp_path), capture_output=True, text=True, timeout=120
+    )
+    assert alone.returncode == 1
+    assert "plans 2 process(es) and 1 run" in alone.stderr
+    assert "`torchrun --standalone --nproc_per_node 2 train.py`" in alone.stderr
+    run = create(project, "first")
+    assert isinstance(run, Path), run
+    config = read_config(run)
+    assert isinstance(config, dict), config
+    made = command(project, run, config, ())
+    done = subprocess.run(
+        made.argv,
+        cwd=project,
+        env={**offline(tmp_path), **made.environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Finished at step 2 of 2.") == 1
+    rows = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert rows[0]["kind"] == "begin"
+    assert rows[0]["world_size"] == 2
+    assert (run / "final" / "adapter_config.json").is_file()
+
+
+def test_the_script_reads_where_the_server_is_only_if_slurm_says_it(schema: Schema) -> None:
+    here = on("Qwen2.5-1.5B", schema, 2, launch__vllm="server")
+    there = on("Qwen2.5-1.5B", schema, 8, launch__vllm="server", launch__nodes=2)
+    texts = [render_train(plan, draft(), PREPARE, LOAD) for plan in (here, there)]
+    assert ["VLLM_SERVER_HOST" in text for text in texts] == [False, True]
+    for text in texts:
+        compile(text, "train.py", "exec")
+    assert "accelerate launch --config_file accelerate.yaml --num_processes N train.py" in texts[1]
 
 
 def test_deepspeed_takes_what_accelerate_makes_of_it(settings: dict[str, dict[str, Any]]) -> None:

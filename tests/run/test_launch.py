@@ -86,6 +86,33 @@ def test_several_processes_on_the_cpu_go_through_torchrun(tmp_path):
     assert made.argv[1:6] == ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 
 
+def test_on_the_cpu_a_file_for_gpus_is_left_aside(tmp_path):
+    (tmp_path / "accelerate.yaml").write_text("distributed_type: FSDP\n")
+    made = launch.command(tmp_path, tmp_path, {"launch": {"processes": 2}}, [])
+    assert made.argv[2] == "torch.distributed.run"
+
+
+def test_a_vllm_server_is_started_around_the_training(tmp_path):
+    (tmp_path / "serve_vllm.sh").write_text("")
+    (tmp_path / "accelerate.yaml").write_text("distributed_type: MULTI_GPU\n")
+    config = {"launch": {"processes": 2, "vllm": "server"}}
+    made = launch.command(tmp_path, tmp_path, config, [gpu("GPU-7"), gpu("GPU-8")])
+    assert made.argv[:3] == ("bash", str(tmp_path / "serve_vllm.sh"), sys.executable)
+    assert made.environment["CUDA_VISIBLE_DEVICES"] == "GPU-7,GPU-8"
+    assert made.environment["PATH"].startswith(str(Path(sys.executable).parent))
+    without = launch.command(tmp_path, tmp_path, {"launch": {"processes": 2}}, [gpu("GPU-7"), gpu("GPU-8")])
+    assert without.argv[0] == sys.executable
+
+
+def test_what_is_planned_for_several_machines_is_left_to_slurm(project):
+    with (project / "config.toml").open("a") as config:
+        config.write("nodes = 2\n")
+    refused = launch.prepare(project, approved=yes(project))
+    assert isinstance(refused, Problem)
+    assert "sbatch train.sbatch" in refused.remedy
+    assert not (project / "runs").exists()
+
+
 def test_the_command_shown_can_be_typed(tmp_path):
     shown = str(launch.command(tmp_path / "a b", tmp_path / "a b", {}, []))
     assert f"'{tmp_path}/a b/train.py'" in shown
