@@ -17,8 +17,8 @@ HEAVY = {"torch", "trl", "transformers", "datasets", "peft"}
 FLOORS = (
     ("__main__", "commands"),
     ("walk",),
-    ("preflight",),
-    ("tryout",),
+    ("preflight", "pilot"),
+    ("tryout", "takeover"),
     ("session",),
     ("survey",),
     ("run", "diagnosis"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_tui import lock, state
+from grpo_tui import lock, state, takeover
 from grpo_tui.commands.printing import refuse
 from grpo_tui.draft import Approval, Draft, HardwareAnswer, RewardItem
 from grpo_tui.inert import inert
@@ -17,6 +17,7 @@ from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret
 
 if TYPE_CHECKING:
+    from grpo_tui.plan.translate import Change, Translation
     from grpo_tui.session import Session
 
 METHODS = ("lora", "qlora", "full")
@@ -30,6 +31,7 @@ is never overwritten. Rewards of yours are not run: `grpo-tui score` and the wiz
 
   grpo-tui init my-task --recipe word_problems
   grpo-tui init my-task --model Qwen/Qwen2.5-1.5B-Instruct --data train.jsonl --gpu 24GiB --set grpo.num_generations=16
+  grpo-tui init my-task --from recipe.yaml --rewards rewards.py --data train.jsonl
 """
 
 
@@ -43,6 +45,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("dir", nargs="?", type=Path, metavar="DIR", help="project folder (default: --project)")
     # SUPPRESS: `--recipe` may also stand before the command, and a default here would wipe it out.
     parser.add_argument("--recipe", default=argparse.SUPPRESS, metavar="NAME|DIR", help="begin with a ready-made task")
+    parser.add_argument(
+        "--from", dest="origin", type=Path, metavar="FILE",
+        help="take over a configuration: YAML of trl or open-r1, or a Python script, which is read and not run",
+    )  # fmt: skip
     parser.add_argument("--allow-code", action="store_true", help="the yes to run the data script of a foreign recipe")
     parser.add_argument("--overrule", action="store_true", help="go on with GRPO whatever the fit check recommends")
     for name, choices in (("checkable", "yes, partly or no"), ("material", "prompts, demonstrations, pairs or thumbs"),
@@ -121,6 +127,18 @@ def _written(args: argparse.Namespace, session: "Session") -> int:
     draft: Draft | Problem = loaded.draft
     if args.recipe and (is_new(loaded.draft) or loaded.draft.task.recipe != args.recipe):
         draft = session.draft_for(args.recipe)
+    changes: tuple[Change, ...] = ()
+    if args.origin is not None and not isinstance(draft, Problem):
+        translation = _translated(args, draft, session)
+        if isinstance(translation, Problem):
+            return refuse(args.json, translation)
+        changes = translation.changes
+        for change in changes:
+            say(f"· {change}")
+        if translation.problems:
+            return refuse(args.json, *translation.problems, changes=[change.as_json() for change in changes])
+        place = (Path.cwd() / args.origin).parent
+        draft = takeover.taken_over(session, draft, translation, place, rewards=args.rewards is not None)
     if not isinstance(draft, Problem):
         draft = answered(args, draft, session)
     if isinstance(draft, Problem):
@@ -140,7 +158,10 @@ def _written(args: argparse.Namespace, session: "Session") -> int:
     if isinstance(plan, list):
         return refuse(args.json, *plan)
     if args.json:
-        print(json.dumps({"project": str(session.project), "files": dict(walked.files), **plan.as_json()}, default=str))
+        told = {"project": str(session.project), "files": dict(walked.files), **plan.as_json()}
+        if args.origin is not None:
+            told["changes"] = [change.as_json() for change in changes]
+        print(json.dumps(told, default=str))
         return 0
     say(f"\nWritten  {', '.join(sorted(walked.files))} in {session.project}")
     say(f"Method   {plan.method} · {plan.batch.words()}")
@@ -152,6 +173,14 @@ def _written(args: argparse.Namespace, session: "Session") -> int:
         say(f"Note     {note}")
     say(f"Next     grpo-tui check {args.dir or args.project}   then   grpo-tui run {args.dir or args.project} --yes")
     return 0
+
+
+def _translated(args: argparse.Namespace, draft: Draft, session: "Session") -> "Translation | Problem":
+    """The configuration of --from, for the GPUs that the other flags name."""
+    placed = _hardware(args, draft, session)
+    if isinstance(placed, Problem):
+        return placed
+    return takeover.translated(session, placed, Path.cwd() / args.origin, lambda text: None)
 
 
 def answered(args: argparse.Namespace, draft: Draft, session: "Session") -> Draft | Problem:

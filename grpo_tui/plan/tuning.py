@@ -97,8 +97,8 @@ def _is_weak(choice: Choice) -> bool:
     return choice.source == RECIPE or choice.why == _LEFT
 
 
-def cards_of(draft: Draft, facts: Facts) -> tuple[Card, ...] | Problem:
-    """The GPUs to plan for: typed by hand, or those of this machine."""
+def cards_of(draft: Draft, here: tuple[Card, ...]) -> tuple[Card, ...] | Problem:
+    """The GPUs to plan for: typed by hand, or those `here`, the chosen ones of this machine."""
     hardware = draft.hardware
     if hardware.manual_bytes:
         capability = None
@@ -118,13 +118,13 @@ def cards_of(draft: Draft, facts: Facts) -> tuple[Card, ...] | Problem:
             capability=capability,
         )
         return (card,) * max(1, hardware.manual_count)
-    return () if hardware.cpu else facts.cards
+    return () if hardware.cpu else here
 
 
 def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
     """A complete plan from the answers and the facts, or everything that stands in its way."""
     given, notes, problems = _given(draft, facts)
-    cards = cards_of(draft, facts)
+    cards = cards_of(draft, facts.cards)
     over = cards if isinstance(cards, Problem) else spread(cards, given)
     if isinstance(over, Problem):
         return [*problems, over]

@@ -134,3 +134,74 @@ def test_the_size_of_a_card_is_read(text: str, found: tuple[int, int] | None) ->
 def test_values_on_the_command_line_are_toml_and_else_text() -> None:
     values = [toml_value(text) for text in ("1e-5", "8", "true", '"8"', "dapo", '["a", "b"]', "")]
     assert values == [1e-5, 8, True, "8", "dapo", ["a", "b"], ""]
+
+
+OLD = """
+model_name_or_path: model
+use_peft: true
+lora_r: 4
+dataset_name: sums.jsonl
+warmup_ratio: 0.1
+max_prompt_length: 100
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 4
+num_generations: 8
+max_completion_length: 8
+max_steps: 2
+report_to: wandb
+reward_funcs: [correct, brief]
+reward_weights: [1.0, 0.25]
+"""
+
+
+def take_over(place: Path, text: str, *more: str, name: str = "old.yaml") -> int:
+    """`grpo-tui init --from` for a configuration that lies beside the user's model, data and rewards."""
+    (place / name).write_text(text)
+    rewards = ("--rewards", str(place / "mine.py"))
+    return main(["init", str(place / "taken"), "--from", str(place / name), *rewards, "--cpu", *more])
+
+
+def test_an_older_configuration_is_taken_over_with_a_line_for_each_change(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert take_over(shared, OLD, "--set", "lora.r=2", "--json") == 0
+    told = answer(capsys)
+    config = told["config"]
+    assert config["model"]["name"] == str((shared / "model").resolve())
+    assert config["data"]["file"].endswith("sums.jsonl")
+    assert (config["data"]["max_prompt_tokens"], config["data"]["prompt"]) == (100, "question")
+    assert config["lora"]["r"] == 2, "what is said beside it goes before"
+    assert config["rewards"] == [{"name": "correct", "weight": 1.0}, {"name": "brief", "weight": 0.25}]
+    assert (config["grpo"]["warmup_steps"], config["grpo"]["gradient_accumulation_steps"]) == (0.1, 8)
+    changed = {change["key"]: change for change in told["changes"]}
+    assert changed["warmup_ratio"]["new_key"] == "grpo.warmup_steps"
+    assert changed["report_to"]["new"] == "none"
+    assert all(change["why"] for change in told["changes"])
+
+
+def test_a_script_is_taken_over_without_running_it(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        f"open({str(shared / 'ran')!r}, 'w')\n"
+        "model = AutoModelForCausalLM.from_pretrained('model')\n"
+        "args = GRPOConfig(num_generations=4, max_completion_length=8, max_steps=None)\n"
+    )
+    more = ("--data", str(shared / "sums.jsonl"), "--reward", "correct")
+    assert take_over(shared, text, *more, name="old.py") == 0
+    said = capsys.readouterr().out
+    assert "· max_steps = None is left out." in said
+    assert not (shared / "ran").exists()
+
+
+def test_a_misspelt_key_stops_the_taking_over_and_nothing_is_written(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert take_over(shared, OLD + "num_generation: 8\n", "--json") == 2
+    told = answer(capsys)
+    assert "Did you mean num_generations?" in told["problems"][0]["remedy"]
+    assert told["changes"]
+    assert not (shared / "taken" / "config.toml").exists()
+
+
+def test_what_is_no_configuration_is_refused(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert take_over(shared, "- just\n- a list\n", "--json") == 2
+    assert "no settings" in answer(capsys)["problems"][0]["what"]
