@@ -82,9 +82,6 @@ class Caller:
 
     def call(self, name: str, batch: Batch) -> dict[str, Any] | Problem:
         """One call of the function; an outcome as `workers.score` describes it, or why the worker died."""
-        problem = self.load()  # a worker that was killed has to load again, which is not held against the function
-        if problem:
-            return problem
         params = {
             "path": str(self.path),
             "name": name,
@@ -95,6 +92,13 @@ class Caller:
             "tokenizer": self.tokenizer,
             "timeout": self.timeout,
         }
+        reply = self._asked(params)
+        if isinstance(reply, dict) and reply["outcome"] == "unloaded":
+            problem = self.load()  # a worker that was killed has to load again, not at the function's expense
+            reply = problem or self._asked(params)
+        return reply
+
+    def _asked(self, params: dict[str, Any]) -> dict[str, Any] | Problem:
         limit = self.timeout + KILL_AFTER
         start = time.monotonic()
         reply = self.worker.call("call", params, timeout=limit)

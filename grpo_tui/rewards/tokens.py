@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,17 @@ _END = ""
 """Stands for the end token among the words; no word is empty."""
 
 
-def token_ids(text: str, tokenizer: str) -> list[int]:
+@lru_cache(maxsize=4096)  # the bench calls several functions, some of them twice, with the same completions
+def token_ids(text: str, tokenizer: str) -> tuple[int, ...]:
     """Token ids of a finished completion, its end token included, as a training counts them (TRL 1.16).
 
     Without a tokenizer there is one id per word, equal words sharing one.
     """
     real = find_tokenizer(tokenizer)
     if real is None:
-        return [_words.setdefault(word, len(_words)) for word in [*re.findall(r"\S+", text), _END]]
-    ids = list(real.encode(text, add_special_tokens=False).ids)
-    return ids if real.end is None else [*ids, real.end]
+        return tuple(_words.setdefault(word, len(_words)) for word in [*re.findall(r"\S+", text), _END])
+    ids = real.encode(text, add_special_tokens=False).ids
+    return (*ids,) if real.end is None else (*ids, real.end)
 
 
 def find_tokenizer(name: str) -> Tokenizer | None:

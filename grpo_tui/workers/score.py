@@ -6,7 +6,7 @@
 `completion_ids` has the tokens of each completion, or null where they are not known: then the tokenizer makes them.
 
 An outcome is `returned` (with rewards, faults, notes, blocking, metrics), `raised` (with problem) or `hung`, and has
-the seconds that the call took.
+the seconds that the call took; or it is `unloaded`, when the function has to be loaded first.
 """
 
 from grpo_tui.child import open_channel, serve
@@ -14,7 +14,6 @@ from grpo_tui.child import open_channel, serve
 channel = open_channel()
 
 import asyncio  # noqa: E402  the channel is opened before anything can print
-import copy  # noqa: E402
 import hashlib  # noqa: E402
 import signal  # noqa: E402
 import time  # noqa: E402
@@ -67,7 +66,9 @@ def load(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem
 def call(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Call the function with all completions and read what it returns."""
     path = Path(params["path"]).resolve()
-    function = _loaded[str(path), params["name"]]
+    function = _loaded.get((str(path), params["name"]))
+    if function is None:
+        return {"outcome": "unloaded"}
     metrics: dict[str, float] = {}
     arguments = _arguments(params, metrics)
     start = time.perf_counter()
@@ -95,7 +96,7 @@ def call(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
 
 
 def _arguments(params: dict[str, Any], metrics: dict[str, float]) -> dict[str, Any]:
-    """The keywords of TRL's call (1.16 `_calculate_rewards`), copied so that a function cannot spoil the next call."""
+    """The keywords of TRL's call (1.16 `_calculate_rewards`). They came for this call only: it may change them."""
     texts, prompts = params["completions"], params["prompts"]
     columns = {name: values for name, values in params["columns"].items() if name not in NOT_PASSED}
     given = {
@@ -105,12 +106,13 @@ def _arguments(params: dict[str, Any], metrics: dict[str, float]) -> dict[str, A
             for prompt, text in zip(prompts, texts, strict=True)
         ],
         "completion_ids": [
-            token_ids(text, params["tokenizer"]) if ids is None else ids
+            list(token_ids(text, params["tokenizer"])) if ids is None else ids
             for text, ids in zip(texts, params["completion_ids"] or [None] * len(texts), strict=True)
         ],
     }
     return {
-        **copy.deepcopy({**columns, **given}),
+        **columns,
+        **given,
         "trainer_state": _trainer_state(),
         "log_extra": lambda column, values: None,
         "log_metric": lambda name, value: metrics.__setitem__(str(name), float(value)),
