@@ -1,6 +1,6 @@
 """Calls of reward functions in the scoring worker: one batch at a time, killed when it does not come back."""
 
-import time
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +11,11 @@ from grpo_tui.problem import Problem
 
 Prompt = str | Sequence[Mapping[str, Any]]
 
-KILL_AFTER = 1.0
+KILL_AFTER = 0.05
 """Seconds past its own time-out after which a child that does not answer is killed."""
+
+PREPARE_TIMEOUT = 120.0
+"""Seconds for all that is not the function itself: its arguments have to be read and tokenized."""
 
 LOAD_TIMEOUT = 120.0
 """Seconds for running the rewards file: it may import large libraries."""
@@ -99,9 +102,20 @@ class Caller:
         return reply
 
     def _asked(self, params: dict[str, Any]) -> dict[str, Any] | Problem:
-        limit = self.timeout + KILL_AFTER
-        start = time.monotonic()
-        reply = self.worker.call("call", params, timeout=limit)
-        if isinstance(reply, Problem) and time.monotonic() - start >= limit:
+        late = threading.Event()
+
+        def kill() -> None:
+            late.set()
+            self.worker.cancel()
+
+        watch = threading.Timer(self.timeout + KILL_AFTER, kill)
+        watch.daemon = True
+        try:
+            reply = self.worker.call(
+                "call", params, timeout=PREPARE_TIMEOUT + self.timeout, on_progress=lambda said: watch.start()
+            )
+        finally:
+            watch.cancel()
+        if isinstance(reply, Problem) and late.is_set():
             return {"outcome": "hung"}  # it did not even react to the alarm
         return reply

@@ -2,6 +2,7 @@
 
 `load`  {path, names, tokenizer} -> {tokens: is there a real tokenizer}
 `call`  {path, name, prompts, completions, completion_ids, columns, tokenizer, timeout} -> an outcome
+        progress {}: the function's time begins
 
 `completion_ids` has the tokens of each completion, or null where they are not known: then the tokenizer makes them.
 
@@ -71,6 +72,7 @@ def call(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
         return {"outcome": "unloaded"}
     metrics: dict[str, float] = {}
     arguments = _arguments(params, metrics)
+    progress({})  # from here on the function's time counts
     start = time.perf_counter()
     try:
         with _time_limit(params["timeout"]):

@@ -79,8 +79,9 @@ def test_isolated_scoring_costs_a_twentieth_more_at_most(path, capsys):
     assert ratio <= 1.05
 
 
-@pytest.mark.parametrize(("name", "limit"), [("hangs", 0.15), ("stubborn", None)])
+@pytest.mark.parametrize(("name", "limit"), [("hangs", 0.15), ("stubborn", 0.5)])
 def test_a_hung_reward_is_back_in_service_soon_after_its_time(path, capsys, name, limit):
+    """`hangs` reacts to the alarm; `stubborn` does not: its process is killed and another one started."""
     timeout = 0.5
     with start_worker(Path.cwd()) as worker:
         caller = Caller(worker, path, ("checks", name), "", timeout)
@@ -91,4 +92,4 @@ def test_a_hung_reward_is_back_in_service_soon_after_its_time(path, capsys, name
         late = time.perf_counter() - began - timeout
     with capsys.disabled():
         print(f"\n{name}: scores again {late * 1e3:.0f} ms after the time-out of {timeout} s")
-    assert limit is None or late <= limit
+    assert late <= limit
