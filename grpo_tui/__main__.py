@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "save": "let a run save a checkpoint now",
         "runs": "list the runs of a project",
         "watch": "watch a run, live or finished",
+        "export": "write one stand-alone script, or YAML for trl grpo",
         "recipes": "list the ready-made tasks",
         "data": "look at a data set as the training will see it",
         "score": "try reward functions on completions, given or kept by a run",

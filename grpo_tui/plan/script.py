@@ -11,7 +11,7 @@ from grpo_tui.plan.scale_out import nodes, served, start_command
 _READ_LIVE = ("max_prompt_tokens",)
 """Keys of [data] that train.py reads when it runs; the others are written into its code."""
 
-_FOUR_BIT = """
+FOUR_BIT = """
     four_bit = BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
@@ -287,7 +287,7 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
         lora_import="from peft import LoraConfig\n" if adapter else "",
         four_bit_import=", BitsAndBytesConfig" if four_bit else "",
         torch_import="import torch\n" if four_bit else "",
-        four_bit=_FOUR_BIT if four_bit else "",
+        four_bit=FOUR_BIT if four_bit else "",
         init_kwargs="\n".join(f"            {line}," for line in init),
         peft='\n        peft_config=LoraConfig(task_type="CAUSAL_LM", **CONFIG["lora"]),' if adapter else "",
         product="adapter" if adapter else "model",
