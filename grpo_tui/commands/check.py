@@ -172,6 +172,7 @@ def _memory(session: "Session", plan: Plan, model: "ModelFacts", data: "Data | P
         rank=int(plan.value("lora.r", 16)),
         dtype=str(plan.value("model.dtype", "float32")),
         cpu=plan.cpu,
+        strategy=str(plan.value("launch.strategy") or "ddp"),
     )
     machine = session.machine()
     gpus = launch.choose_gpus(plan.as_config(), machine)
@@ -254,8 +255,13 @@ def _hardware(session: "Session", config: dict[str, Any]) -> Iterator[Check]:
     if isinstance(gpus, Problem):
         yield _failed(gpus, "hardware")
         return
-    planned = int(config.get("launch", {}).get("processes", 1))
-    if not config.get("grpo", {}).get("use_cpu") and len(gpus) < planned:
+    launched = config.get("launch", {})
+    nodes = int(launched.get("nodes", 1))
+    planned = int(launched.get("processes", 1)) // nodes
+    if nodes > 1:
+        words = f"{nodes} machines with {planned} GPUs each are planned; Slurm finds them."
+        yield Check("hardware", "ok", words)
+    elif not config.get("grpo", {}).get("use_cpu") and len(gpus) < planned:
         yield Check(
             "hardware", "fail", f"{planned} processes are planned, one per GPU, and {len(gpus)} GPUs are here.",
             "Set use_cpu = true, change [launch], or copy the folder to the machine it is for.",

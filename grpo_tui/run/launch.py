@@ -242,9 +242,9 @@ def prepare(
     config = read_config(source)
     if isinstance(config, Problem):
         return config
-    if int(config.get("launch", {}).get("nodes", 1)) > 1:
-        what = "It is planned for several machines, which Slurm starts together."
-        return Problem(str(source), what, "Submit it there: sbatch train.sbatch")
+    unfit = _unfit(source, config)
+    if unfit is not None:
+        return unfit
     run = _resumable(resume) if resume else folder.create(project, name)
     if isinstance(run, Problem):
         return run
@@ -266,6 +266,23 @@ def prepare(
         resumed=resume is not None,
         notify=notify,
     )
+
+
+def _unfit(source: Path, config: Mapping[str, Any]) -> Problem | None:
+    """Why this machine cannot start what `config`, the one in `source`, plans; None: it can."""
+    planned = config.get("launch", {})
+    if int(planned.get("nodes", 1)) > 1:
+        what = "It is planned for several machines, which Slurm starts together."
+        return Problem(str(source), what, "Submit it there: sbatch train.sbatch")
+    needed = {
+        "accelerate.yaml": planned.get("strategy", "ddp") != "ddp",  # without it every process has the whole model
+        "serve_vllm.sh": planned.get("vllm") == "server",
+    }
+    missing = [name for name, is_needed in needed.items() if is_needed and not (source / name).is_file()]
+    if missing:
+        what = f"{missing[0]} is missing, and [launch] in config.toml plans with it."
+        return Problem(str(source), what, "Have it written by the wizard's review or `grpo-tui init`.")
+    return None
 
 
 def log_tail(run: Path, lines: int = LOG_TAIL_LINES) -> str:

@@ -113,6 +113,21 @@ def test_what_is_planned_for_several_machines_is_left_to_slurm(project):
     assert not (project / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "missing"), [('strategy = "fsdp2"', "accelerate.yaml"), ('vllm = "server"', "serve_vllm.sh")]
+)
+def test_what_is_planned_with_a_file_is_not_started_without_it(project, line, missing):
+    with (project / "config.toml").open("a") as config:
+        config.write(line + "\n")
+    refused = launch.prepare(project, approved=yes(project))
+    assert isinstance(refused, Problem)
+    assert missing in refused.what
+    (project / missing).write_text("")
+    job = launch.prepare(project, approved=yes(project))
+    assert not isinstance(job, Problem), job
+    assert (job.run / missing).is_file()
+
+
 def test_the_command_shown_can_be_typed(tmp_path):
     shown = str(launch.command(tmp_path / "a b", tmp_path / "a b", {}, []))
     assert f"'{tmp_path}/a b/train.py'" in shown
