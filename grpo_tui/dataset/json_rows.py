@@ -365,20 +365,27 @@ def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
     """Lines that are not blank: newlines are counted by blocks, lines are looked at only where one may be blank."""
     import numpy
 
+    block = bytearray(_BLOCK)
+    characters = numpy.frombuffer(block, numpy.uint8)
+    is_end, larger = numpy.empty(_BLOCK, numpy.bool_), numpy.empty(_BLOCK, numpy.uint8)
     rows, open_line = 0, False  # is there text since the last newline?
     with open_bytes(path) as file:
-        while (block := file.read(_BLOCK)) and not cancelled():
-            characters = numpy.frombuffer(block, numpy.uint8)
-            ends = numpy.flatnonzero(characters == ord("\n"))
-            if not len(ends):
-                open_line = open_line or not block.isspace()
+        while (size := file.readinto(block)) and not cancelled():
+            first, last = block.find(b"\n", 0, size), block.rfind(b"\n", 0, size)
+            if first < 0:
+                open_line = open_line or not block[:size].isspace()
                 continue
-            rows += open_line or bool(block[: ends[0]].strip())
-            if (characters[ends[:-1] + 1] <= ord(" ")).any():
-                rows += sum(bool(line.strip()) for line in block[ends[0] + 1 : ends[-1]].split(b"\n"))
+            rows += open_line or bool(block[:first].strip())
+            numpy.equal(characters[:size], ord("\n"), out=is_end[:size])
+            following, between = characters[first + 1 : last + 1], last - first
+            # A blank line has two spaces side by side: where there are none, no byte behind a newline is looked at.
+            numpy.maximum(characters[first:last], following, out=larger[:between])
+            spaced = between and larger[:between].min() <= ord(" ")
+            if spaced and (is_end[first:last] & (following <= ord(" "))).any():
+                rows += sum(bool(line.strip()) for line in block[first + 1 : last].split(b"\n"))
             else:
-                rows += len(ends) - 1
-            open_line = bool(block[ends[-1] + 1 :].strip())
+                rows += int(numpy.count_nonzero(is_end[:size])) - 1
+            open_line = bool(block[last + 1 : size].strip())
     return rows + open_line
 
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, TextIO
 
 from grpo_tui.dataset.rows import UnreadableError
 from grpo_tui.problem import Problem
@@ -50,11 +50,11 @@ def packing_problem(path: Path) -> Problem | None:
     return None
 
 
-def open_bytes(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> io.BufferedReader:
     """The file's content from its start. Reading raises UnreadableError where the compressed file is damaged."""
     if not is_packed(path):
         return path.open("rb")
-    return cast(BinaryIO, io.BufferedReader(_Unpacked(path)))
+    return io.BufferedReader(_Unpacked(path))
 
 
 def open_text(path: Path, encoding: str, newline: str) -> TextIO:

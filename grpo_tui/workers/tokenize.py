@@ -18,7 +18,8 @@ from typing import Any  # noqa: E402
 from grpo_tui.inert import one_line  # noqa: E402
 from grpo_tui.problem import Problem  # noqa: E402
 
-BATCH = 500
+BATCH = 2000
+"""Prompts that are counted before the progress is told; fewer keep several threads less busy."""
 
 _tokenizers: dict[tuple[str, str], Any] = {}
 
@@ -117,7 +118,7 @@ def _count(tokenizer: Any, texts: list[Any], special: bool) -> list[int]:
     if fast is not None and tokenizer.is_fast:  # no Python lists of ids are made
         fast.no_truncation()
         fast.no_padding()
-        return [len(one.ids) for one in fast.encode_batch_fast(texts, add_special_tokens=special)]
+        return [len(one) for one in fast.encode_batch_fast(texts, add_special_tokens=special)]
     return [len(ids) for ids in tokenizer(texts, add_special_tokens=special)["input_ids"]]
 
 
