@@ -198,12 +198,14 @@ def scan(
     kinds: dict[str, _Tally] = {"text": _Tally(), "messages": _Tally()}
     marks, trained_on = array("Q"), array("Q")
     reserved: dict[str, None] = {}
-    number = held_out = 0
+    number = held_out = chat_for_plain = 0
     complete = True
     try:
         for number, row in enumerate(rows, 1):
             at = number - 1
             kind = prompt_kind(value_of(row, answer.prompt))
+            if kind == "messages" and answer.plain:
+                kind, chat_for_plain = "not_text", chat_for_plain + 1
             asked = prompt_of(row)
             if kind in kinds:
                 kinds[kind].add(kind, at)
@@ -253,6 +255,11 @@ def scan(
         fewer = "text" if plain < chat else "messages"
         tally.counts["mixed_kind"], tally.rows["mixed_kind"] = min(plain, chat), kinds[fewer].rows[fewer]
         texts["mixed_kind"] = f"{plain} plain, {chat} conversational."
+    if chat_for_plain:
+        texts["not_text"] = (
+            f"{tally.counts['not_text']} of {number} rows hold no plain text; in {chat_for_plain} of them there are"
+            " chat messages, which only a model with a chat template takes."
+        )
     if reserved:
         tally.counts["reserved_name"] = len(reserved)
         texts["reserved_name"] = f"Columns: {one_line(', '.join(reserved), 120)}."

@@ -53,6 +53,14 @@ def test_plain_and_conversational_prompts_in_one_column_stop_until_one_kind_is_c
         assert not found(rows, answer)["mixed_kind"].blocking
 
 
+def test_chat_messages_are_no_prompts_for_a_model_without_a_chat_template() -> None:
+    rows: list[Row] = [{"prompt": "2+2="}, {"prompt": [{"role": "user", "content": "3+3="}]}]
+    faults = found(rows, DatasetAnswer(prompt="prompt", plain=True))
+    assert (faults["not_text"].rows, faults["not_text"].choice) == ((1,), "leave_out")
+    assert "in 1 of them there are chat messages" in faults["not_text"].text
+    assert "mixed_kind" not in faults
+
+
 def test_the_odd_one_out_is_found_behind_a_thousand_others() -> None:
     rows: list[Row] = [{"prompt": f"{n}?"} for n in range(1500)]
     rows[1234] = {"prompt": [{"role": "user", "content": "x"}]}
