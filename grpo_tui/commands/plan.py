@@ -127,7 +127,7 @@ def _facts(args: argparse.Namespace, session: "Session", draft: Draft) -> "Facts
     if isinstance(facts, Problem):
         return facts
     # The card is elsewhere: what is installed here says nothing of that machine.
-    elsewhere = frozenset({"bitsandbytes"}) if args.gpu else frozenset()
+    elsewhere = frozenset({"bitsandbytes", "vllm", "deepspeed"}) if args.gpu else frozenset()
     return replace(facts, rows=args.rows, longest_prompt=args.prompt_tokens, packages=facts.packages | elsewhere)
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from grpo_tui.child import Worker
+from grpo_tui.plan.batch import Batch, read
 from grpo_tui.plan.checks import check
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.plan import Plan
@@ -221,6 +224,37 @@ def test_what_is_written_twice_for_the_batch_is_written_once(schema: Schema) -> 
     assert "grpo.generation_batch_size" not in translation.overrides
     overrides = {key: value for key, value in translation.overrides.items() if key.startswith("grpo.")}
     assert 3 * overrides["grpo.steps_per_generation"] % overrides["grpo.num_generations"] == 0
+
+
+@given(
+    per_device=st.integers(1, 12),
+    accumulation=st.integers(1, 12),
+    generations=st.integers(1, 20),
+    steps=st.none() | st.integers(1, 12),
+    size=st.none() | st.integers(1, 64),
+    world=st.integers(1, 8),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_batch_was_written_a_legal_one_comes_out_with_no_more_at_a_time(
+    schema: Schema,
+    per_device: int,
+    accumulation: int,
+    generations: int,
+    steps: int | None,
+    size: int | None,
+    world: int,
+) -> None:
+    written = {
+        "per_device_train_batch_size": per_device,
+        "gradient_accumulation_steps": accumulation,
+        "num_generations": generations,
+        **({} if steps is None else {"steps_per_generation": steps}),
+        **({} if size is None else {"generation_batch_size": size}),
+    }
+    overrides = translated(written, schema, world=world).overrides
+    batch = read({key.removeprefix("grpo."): value for key, value in overrides.items()}, world)
+    assert isinstance(batch, Batch), batch
+    assert batch.per_device == per_device
 
 
 def test_an_adapter_on_the_head_is_taken_off(schema: Schema) -> None:
