@@ -238,8 +238,7 @@ def scan(
     except UnreadableError as error:
         return error.problem
     _add_repeated(tally, marks)
-    dropped = answer.faults.get("duplicate") == "leave_out"
-    usable = len(set(trained_on)) if dropped else len(trained_on)
+    usable = _different(trained_on) if answer.faults.get("duplicate") == "leave_out" else len(trained_on)
     texts: dict[str, str] = {}
     if leaked.beyond_chance():
         _take(tally, leaked.tally, "leaked")
@@ -380,6 +379,13 @@ def _mark(value: Any) -> int:
         value = [[message.get("role"), message.get("content")] for message in value]
     digest = hashlib.blake2b(json.dumps(value, default=str).encode(), digest_size=8).digest()
     return int.from_bytes(digest) or 1
+
+
+def _different(marks: "array[int]") -> int:
+    """How many different marks there are."""
+    import numpy
+
+    return len(numpy.unique(numpy.frombuffer(marks, dtype=numpy.uint64))) if marks else 0
 
 
 def _add_repeated(tally: _Tally, marks: "array[int]") -> None:
