@@ -168,6 +168,23 @@ class RewardsAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PilotAnswer:
+    """What groups that the model sampled before the training said of it."""
+
+    verdict: str = ""
+    """One of `grpo_tui.rewards.signal.VERDICTS`; empty: nothing was sampled."""
+
+    why: str = ""
+    pass_rate: float = -1.0
+    """Share of the completions that the first reward pays; below 0: not known."""
+
+    prompts: int = 0
+    generations: int = 0
+    rests_on: str = ""
+    """Mark of model, data and rewards at that time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScoreAnswer:
     """How the rewards were tried."""
 
@@ -178,6 +195,7 @@ class ScoreAnswer:
     """The row whose prompt and answer the samples are scored against, from 0."""
 
     skipped: bool = False
+    pilot: PilotAnswer = PilotAnswer()
 
 
 @dataclass(frozen=True, kw_only=True)

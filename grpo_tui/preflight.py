@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_tui.draft import FACT_NAMES, Approval, Draft
+from grpo_tui.pilot import rests_on
 from grpo_tui.problem import Problem
 from grpo_tui.session import Say, Session, file_hash, file_text, now
 from grpo_tui.tryout import score_consent
@@ -120,6 +121,7 @@ def _check_list(
         yield "warn", "The rewards were not tried on completions."
     else:
         yield "ok", f"The rewards were tried: {', '.join(item.name for item in draft.rewards.items)}."
+    yield from _pilot(session, draft)
     if adopted:
         yield "warn", f"Taken over from your config.toml: {', '.join(adopted)}."
     if draft.task.overruled:
@@ -128,6 +130,15 @@ def _check_list(
         yield "warn", note
     for problem in collisions(session.project, plan.as_config()):
         yield "warn", str(problem)
+
+
+def _pilot(session: Session, draft: Draft) -> Iterator[tuple[str, str]]:
+    """What the model's own completions said, if they were asked for."""
+    kept = draft.score.pilot
+    if not kept.verdict:
+        return
+    old = "" if kept.rests_on == rests_on(session, draft) else " Model, data or rewards have changed since."
+    yield "ok" if kept.verdict == "will learn" and not old else "warn", f"Sampled: {kept.verdict}. {kept.why}{old}"
 
 
 def write_files(session: Session, draft: Draft, outlook: Outlook, replaced: Collection[str] = ()) -> Draft | Problem:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpo_tui import state
-from grpo_tui.draft import FACT_NAMES, STEPS, DatasetAnswer, Draft, HardwareAnswer
+from grpo_tui.draft import FACT_NAMES, STEPS, DatasetAnswer, Draft, HardwareAnswer, PilotAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret
@@ -108,8 +108,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(name.capitalize() for name in names)
 
 
-GPU_WORKERS = frozenset({"devices", "sample"})
-"""Workers that may see the GPUs; the others shall take no memory of them."""
+GPU_WORKERS = frozenset({"devices"})
+"""Workers that see the GPUs; the others shall take no memory of them."""
 
 WEIGHT_BYTES = 2
 """Bytes a parameter has in the files of nearly every model on the hub (bfloat16 or float16)."""
@@ -397,7 +397,7 @@ class Session:
             "model": self._model_mark(draft),
             "data": self.data_mark(draft),
             "rewards": self._rewards_mark(draft),
-            "samples": digest(marked(replace(draft.score, skipped=False))),
+            "samples": digest(marked(replace(draft.score, skipped=False, pilot=PilotAnswer()))),
             "versions": self._versions_mark(),
             "settings": digest(repr(draft.settings.prefer), repr(sorted(draft.settings.overrides.items()))),
         }
@@ -551,14 +551,25 @@ class Session:
 
     # Keeping
 
+    def extra_worker(self, name: str, start: Callable[[], Worker]) -> Worker:
+        """The worker of that name, made by `start` when it is first wanted; it ends with the session."""
+        with self.guard:
+            if name not in self.workers:
+                self.workers[name] = start()
+            return self.workers[name]
+
+    def visible_environment(self, draft: Draft) -> dict[str, str]:
+        """This process's environment, with the chosen GPUs the only ones in sight."""
+        from grpo_tui.hardware.machine import visible_environment
+
+        chosen = [gpu for gpu in self.machine().gpus if gpu.uuid in draft.hardware.gpus]
+        return {**os.environ, **visible_environment(chosen)}
+
     def worker(self, name: str) -> Worker:
         """The worker of that name, started when it is first asked something."""
         from grpo_tui.child import Worker
 
-        with self.guard:
-            if name not in self.workers:
-                self.workers[name] = Worker(name, gpu=name in GPU_WORKERS)
-            return self.workers[name]
+        return self.extra_worker(name, lambda: Worker(name, gpu=name in GPU_WORKERS))
 
     def forget(self) -> None:
         """Look anew from here on."""

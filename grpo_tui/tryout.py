@@ -15,6 +15,7 @@ from grpo_tui.session import Say, Session, digest, file_hash, now
 from grpo_tui.survey import RowView
 
 if TYPE_CHECKING:
+    from grpo_tui.child import Worker
     from grpo_tui.rewards.bench import ScoreTable
     from grpo_tui.rewards.source import FunctionSource
 
@@ -216,7 +217,10 @@ def score_consent(session: Session, draft: Draft) -> Approval | None:
     """The yes that is needed before the rewards run on these data; None: it was given, or all of it is ours."""
     recipe = session.recipe(draft)
     code = file_hash(session.project / draft.rewards.file)
-    ours = recipe is not None and recipe.ours and draft.dataset.source == recipe.dataset.source
+    data = draft.dataset.source
+    ours = recipe is not None and recipe.ours and data == recipe.dataset.source
+    # A file of that name counts as the recipe's as long as it is as it was written.
+    ours = ours and (data not in draft.files or file_hash(session.project / data) == draft.files[data])
     if ours and recipe is not None and code == file_hash(recipe.rewards_file):
         return None
     mark = digest(code, session.data_mark(draft))  # read only here: it looks at the data
@@ -227,25 +231,52 @@ def score_consent(session: Session, draft: Draft) -> Approval | None:
 
 def score(session: Session, draft: Draft, trial: Trial, say: Say) -> ScoreTable | Problem:
     """The rewards really run on the samples, in a worker without secrets."""
-    from grpo_tui.rewards.bench import ScoreRequest, score, start_worker
+    from grpo_tui.rewards.bench import ScoreRequest, score
 
-    with session.guard:
-        worker = session.workers.get("score") or start_worker(session.project)
-        session.workers["score"] = worker
     rows = [trial.rows[sample.row] for sample in trial.samples]
-    names = [name for name in rows[0] if name != "prompt"]
-    model = session.model(draft)
     request = ScoreRequest(
         path=session.project / draft.rewards.file,
         names=tuple(item.name for item in draft.rewards.items),
         weights=tuple(item.weight for item in draft.rewards.items),
         completions=tuple(sample.text for sample in trial.samples),
         prompts=tuple(row["prompt"] for row in rows),
-        columns={name: [row.get(name) for row in rows] for name in names},
+        columns=columns_of(rows),
         answer_column="answer" if draft.dataset.answer else "",
-        tokenizer=str(model.folder) if not isinstance(model, Problem) and model.tokenizer else "",
+        tokenizer=tokenizer_of(session, draft),
     )
-    return score(worker, request, say)
+    return score(score_worker(session), request, say)
+
+
+def score_worker(session: Session) -> Worker:
+    """The worker that runs the project's reward functions, without secrets."""
+    from grpo_tui.rewards.bench import start_worker
+
+    return session.extra_worker("score", lambda: start_worker(session.project))
+
+
+def tokenizer_of(session: Session, draft: Draft) -> str:
+    """Where the model's tokenizer lies; empty: nowhere here."""
+    model = session.model(draft)
+    return str(model.folder) if not isinstance(model, Problem) and model.tokenizer else ""
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of prepared rows as a reward gets them, `prompt` left out."""
+    names = dict.fromkeys(name for row in rows for name in row if name != "prompt")
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def reweighted(table: ScoreTable, weights: Sequence[float], group_size: int = 0) -> ScoreTable:
+    """The table under other weights: sums and advantages follow without running a function again."""
+    from grpo_tui.rewards.advantages import advantages, weighted_sums
+
+    size = group_size or max(1, len(table.rewards))
+    return replace(
+        table,
+        weights=tuple(weights),
+        weighted=tuple(weighted_sums(table.rewards, weights)),
+        advantages=tuple(advantages(table.rewards, weights, size)),
+    )
 
 
 def write_rewards(session: Session, draft: Draft, offers: Sequence[Offer]) -> Draft | Problem:

@@ -63,7 +63,7 @@ class Dialog(ModalScreen[Answer], Generic[Answer]):
     def dismiss(self, result: Answer | None = None) -> AwaitComplete:
         """Close with `result`. Once: keys typed ahead over a slow line still come in while the dialog closes."""
         if self._answered:
-            return AwaitComplete.nothing()
+            return AwaitComplete()
         self._answered = True
         return super().dismiss(result)
 

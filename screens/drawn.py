@@ -108,6 +108,11 @@ class Cursor(Drawn, can_focus=True):
         to = max(0, min(self.cursor + by, self.count() - 1))
         if to != self.cursor:
             self.action_move(to - self.cursor)
+        else:  # nowhere to go in here: what stands above or below comes into sight
+            for parent in self.ancestors:
+                if isinstance(parent, Widget) and parent.is_scrollable and parent.allow_vertical_scroll:
+                    parent.scroll_relative(y=(1 if by > 0 else -1) * max(1, parent.size.height - 2), animate=False)
+                    return
 
     def moved(self) -> None:
         """The cursor stands on another row."""

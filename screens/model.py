@@ -1,6 +1,6 @@
 """The model to train, and what full training, LoRA and QLoRA would take of the card."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -58,9 +58,6 @@ class ModelStep(Step, inherit_bindings=False):
     on_hub = False
     """The model's name can be one of the hub."""
 
-    errand: "Callable[[Say], Problem | None] | None" = None
-    """What to do on the hub before the model is read again."""
-
     def body(self) -> ComposeResult:
         yield Fields("Model", value_width=46, id="model")
         yield Block(self._shape, id="shape")
@@ -72,10 +69,6 @@ class ModelStep(Step, inherit_bindings=False):
         self.on_hub = self.session.is_on_hub(self.draft)
         if not self.draft.model.name:
             return None, {}
-        errand, self.errand = self.errand, None
-        problem = errand(say) if errand else None
-        if problem is not None:
-            return problem
         say("Reading the model's configuration…")
         facts = self.session.model(self.draft)
         if isinstance(facts, Problem):
@@ -211,12 +204,6 @@ class ModelStep(Step, inherit_bindings=False):
             return bool(self.failed) and self.on_hub
         return super().check_action(action, parameters)
 
-    def _do(self, errand: "Callable[[Say], Problem | None]") -> None:
-        """Do something on the hub in the thread that looks, then read the model again."""
-        self.errand = errand
-        self.look()
-        self.refresh_frame()
-
     def action_fetch(self) -> None:
         """Ask the hub what would be fetched, and then the user."""
 
@@ -228,7 +215,7 @@ class ModelStep(Step, inherit_bindings=False):
             self.app.call_from_thread(self._ask_to_fetch, offer)
             return None
 
-        self._do(ask_hub)
+        self.do(ask_hub)
 
     def _ask_to_fetch(self, offer: "HubOffer") -> None:
         def about(width: int) -> Sequence[Text]:
@@ -251,7 +238,7 @@ class ModelStep(Step, inherit_bindings=False):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._do(lambda say: self.session.fetch_model(self.draft, say))
+                self.do(lambda say: self.session.fetch_model(self.draft, say))
 
         self.app.push_screen(Ask("Fetch from the Hugging Face hub?", about, yes="fetch", no="not now"), answered)
 
@@ -260,7 +247,7 @@ class ModelStep(Step, inherit_bindings=False):
 
         def given(token: str | None) -> None:
             if token:
-                self._do(lambda say: log_in(token, say))
+                self.do(lambda say: log_in(token, say))
 
         def log_in(token: str, say: Say) -> Problem | None:
             say("Handing the token to Hugging Face's own store…")

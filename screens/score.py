@@ -1,6 +1,6 @@
 """The rewards tried on completions, before anything trains."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -9,21 +9,26 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from grpo_tui import tryout
-from grpo_tui.draft import Approval, Draft, ScoreAnswer
-from grpo_tui.inert import one_line
+from grpo_tui import pilot, tryout
+from grpo_tui.draft import Approval, Draft, PilotAnswer
+from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Ask, Type, Write
-from .drawn import GLYPHS, Block, Column, Rows
+from .dialogs import Ask, Show, Type, Write, number
+from .drawn import GLYPHS, Block, Column, Draw, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
 from .theme import Palette
 from .widgets.panel import head
 
 if TYPE_CHECKING:
+    from grpo_tui.pilot import Pilot
     from grpo_tui.rewards.bench import ScoreTable
+    from grpo_tui.rewards.probes import Probed, ProbeTable
     from grpo_tui.tryout import Trial
+
+
+VERDICT_ORDER = ("paid wrongly", "unpaid although right", "sound", "not scored")
 
 
 class ScoreStep(Step, inherit_bindings=False):
@@ -35,13 +40,19 @@ class ScoreStep(Step, inherit_bindings=False):
     HELP = (
         "The completions are written by hand or come with the recipe. n writes another, space changes the one "
         "under the cursor, d removes it, o chooses the row whose right answer counts. The rewards run in a process "
-        "of their own, without your tokens, each with a time limit."
+        "of their own, without your tokens, each with a time limit. p attacks them with completions made from your "
+        "data: empty ones, tags without content, every answer at once. t lets the model complete some prompts in "
+        "groups, as the training will, and says whether there is anything to learn. w changes the weights; sums and "
+        "advantages follow at once."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,e", "edit", "change", key_display="space"),
         Binding("n", "new", "new"),
         Binding("d", "delete", "remove"),
         Binding("o", "row", "other row"),
+        Binding("p", "probe", "attack"),
+        Binding("t", "pilot", "let the model try"),
+        Binding("w", "weights", "weights", show=False),
         Binding("s", "skip", "skip / try", show=False),
         *FRAME_KEYS,
     ]
@@ -51,10 +62,25 @@ class ScoreStep(Step, inherit_bindings=False):
     consent: Approval | None = None
     """The yes that is still needed before the rewards run."""
 
+    probes: "ProbeTable | None" = None
+    pilot: "Pilot | None" = None
+    current = True
+    """What is kept of a pilot rests on the present model, data and rewards."""
+
     def body(self) -> ComposeResult:
         yield Rows("Completions", Column("completion"), empty="No completions yet. n writes one.", id="matrix")
         yield Block(self._detail, id="detail")
         yield Block(self._functions, id="functions")
+        yield Rows(
+            "Attacks",
+            Column("verdict", 21),
+            Column("completion", rank=0),
+            Column("paid", 7, right=True),
+            Column("by", 18, rank=1),
+            empty="p attacks the rewards with completions made from your data.",
+            id="probes",
+        )
+        yield Block(self._signal, id="signal")
 
     def find(self, say: Say) -> object:
         say("Reading the row and the samples…")
@@ -62,6 +88,7 @@ class ScoreStep(Step, inherit_bindings=False):
         if isinstance(trial, Problem):
             return trial
         consent = tryout.score_consent(self.session, self.draft)
+        self.current = self.draft.score.pilot.rests_on == pilot.rests_on(self.session, self.draft)
         if len(trial.samples) < 2 or consent is not None:
             return trial, None, consent
         say("Running the rewards…")
@@ -98,8 +125,67 @@ class ScoreStep(Step, inherit_bindings=False):
             )
         where = f"row {self.trial.row + 1} · right answer {one_line(str(self.trial.answer), 24)}" if self.trial else ""
         rows.show(cells, where)
-        self.query_one("#detail", Block).redraw()
-        self.query_one("#functions", Block).redraw()
+        self._show_probes()
+        for name in ("detail", "functions", "signal"):
+            self.query_one(f"#{name}", Block).redraw()
+
+    def _show_probes(self) -> None:
+        text, table = self.palette.text, self.query_one("#probes", Rows)
+        table.most = 5 if self.size.height < 30 else 10
+        if self.probes is None:
+            table.show([], "")
+            return
+        cells = []
+        for each in sorted(self.probes.probes, key=lambda each: VERDICT_ORDER.index(each.verdict)):
+            state = "ok" if each.verdict == "sound" else "muted" if each.verdict == "not scored" else "fail"
+            sign = GLYPHS.get(state, "–")
+            cells.append(
+                (
+                    text((f"{sign} {each.verdict}", state)),
+                    text(
+                        (f"{each.probe.kind}: ", "text"), (one_line(each.probe.completion, 200) or "(empty)", "muted")
+                    ),
+                    text(("–" if each.share is None else f"{each.share:.0%}", "text bold")),
+                    text((", ".join(each.paid_by), "muted")),
+                )
+            )
+        table.show(cells, f"form alone earns {self.probes.format_only_share:.0%} of a right answer")
+
+    def _signal(self, width: int) -> Sequence[Text]:
+        text, kept = self.palette.text, self.draft.score.pilot
+        if not kept.verdict:
+            rows = [head(self.palette, width, "Learning signal")]
+            return [*rows, text(" ", ("t lets the model complete some prompts: is there anything to learn?", "muted"))]
+        state = "ok" if kept.verdict == "will learn" else "warn"
+        reading = f"{kept.prompts} prompts × {kept.generations}" + (
+            "" if self.current else ", before something changed"
+        )
+        rows = [head(self.palette, width, "Learning signal", reading=text((reading, "muted")))]
+        sign = text((f" {GLYPHS[state]} ", f"{state} bold"))
+        rows += wrap(self.palette, one_line(kept.why, 500), width, "text", sign)
+        if self.pilot is None:
+            return rows
+        signal, samples = self.pilot.signal, self.pilot.samples
+        for size, share in signal.zero_signal.items():
+            note = "  as planned" if size == signal.planned else ""
+            rows.append(
+                text((f"   {size:>3} generations  ", "muted"), (f"{share} of the groups flat", "text"), (note, "muted"))
+            )
+        for name, part in signal.deciding.items():
+            rows.append(
+                text((f"   {one_line(name, 24):<24} ", "muted"), (f"decides {part:.0%} of the advantages", "text"))
+            )
+        if samples.cut_share:
+            rows.append(text(("   cut at the longest length  ", "muted"), (f"{samples.cut_share:.0%}", "text")))
+        for title, found in (("always right", signal.always_right), ("always wrong", signal.always_wrong)):
+            if found:
+                named = ", ".join(f"{self.pilot.rows[group] + 1:,}" for group in found[:8]) + (
+                    "…" if len(found) > 8 else ""
+                )
+                rows += wrap(
+                    self.palette, f"{len(found)} prompts: rows {named}", width, "text", text((f"   {title}  ", "muted"))
+                )
+        return rows
 
     def _detail(self, width: int) -> Sequence[Text]:
         if self.trial is None or not self.trial.samples:
@@ -150,9 +236,10 @@ class ScoreStep(Step, inherit_bindings=False):
             rows += wrap(self.palette, one_line(f"{problem.what} {problem.remedy}", 400), width, "text", sign)
         return rows
 
-    def on_rows_moved(self) -> None:
+    def on_rows_moved(self, event: Rows.Moved) -> None:
         """Show the completion under the cursor."""
-        self.query_one("#detail", Block).redraw()
+        if event.rows.id == "matrix":
+            self.query_one("#detail", Block).redraw()
 
     # Samples
 
@@ -171,9 +258,35 @@ class ScoreStep(Step, inherit_bindings=False):
         return at
 
     @on(Rows.Picked)
-    def picked(self) -> None:
-        """Change the sample under the cursor."""
-        self.action_edit()
+    def picked(self, event: Rows.Picked) -> None:
+        """Change the sample under the cursor, or read the attack."""
+        if event.rows.id == "matrix":
+            self.action_edit()
+        elif self.probes is not None:
+            ordered = sorted(self.probes.probes, key=lambda each: VERDICT_ORDER.index(each.verdict))
+            self.app.push_screen(
+                Show(one_line(ordered[event.index].probe.kind, 60), self._attack(ordered[event.index]))
+            )
+
+    def _attack(self, each: "Probed") -> Draw:
+        names = self.probes.names if self.probes else ()
+
+        def rows(width: int) -> Sequence[Text]:
+            paid = ", ".join(
+                f"{name} {value:g}" for name, value in zip(names, each.rewards, strict=True) if value is not None
+            )
+            return [
+                *wrap(self.palette, one_line(each.probe.why, 400), width),
+                *wrap(
+                    self.palette,
+                    f"Expected: {each.probe.expected.replace('_', ' ')}. Paid: {paid or 'nothing'}.",
+                    width,
+                ),
+                self.palette.text(),
+                *wrap(self.palette, inert(each.probe.completion, 4000) or "(empty)", width, "muted"),
+            ]
+
+        return rows
 
     def action_edit(self) -> None:
         """Change a sample written by hand."""
@@ -219,6 +332,92 @@ class ScoreStep(Step, inherit_bindings=False):
         about = "Samples written by hand are scored against the right answer of this row, counted from 1."
         self.app.push_screen(Type("Row", str(self.draft.score.row + 1), about), typed)
 
+    # Attacks, pilot, weights
+
+    def action_probe(self) -> None:
+        """Attack the rewards with completions made from the data."""
+
+        def attack(say: Say) -> Problem | None:
+            found = pilot.probe(self.session, self.draft, say)
+            if isinstance(found, Problem):
+                return found
+            self.probes = found
+            return None
+
+        if self.consent is not None:
+            self._ask_to_score(then=lambda: self.do(attack))
+        else:
+            self.do(attack)
+
+    def action_pilot(self) -> None:
+        """Let the model complete some prompts, and say whether there is anything to learn."""
+
+        def find_consent(say: Say) -> Problem | None:
+            say("Looking at model and data…")
+            self.app.call_from_thread(self._ask_to_sample, pilot.sample_consent(self.session, self.draft))
+            return None
+
+        self.do(find_consent)
+
+    def _ask_to_sample(self, consent: Approval | None) -> None:
+        def sampling(say: Say) -> Problem | None:
+            found = pilot.pilot(self.session, self.draft, say)
+            if isinstance(found, Problem):
+                return found
+            self.pilot = found
+            kept = pilot.answer_of(self.session, self.draft, found)
+            self.app.call_from_thread(self._keep, kept)
+            return None
+
+        def about(width: int) -> Sequence[Text]:
+            place = "the chosen GPU" if self.draft.hardware.gpus else "the CPU"
+            return [
+                *wrap(
+                    self.palette,
+                    f"{one_line(self.draft.model.name, 200)} completes {pilot.PROMPTS} prompts of "
+                    f"{one_line(self.draft.dataset.source, 200)} on {place}, as many times each as the training will, "
+                    f"and {self.draft.rewards.file} scores them.",
+                    width,
+                ),
+                *wrap(self.palette, "Nothing is trained, and nothing leaves this machine.", width, "muted"),
+            ]
+
+        def answered(yes: bool | None) -> None:
+            if yes and consent is not None:
+                self.answer(replace(self.draft, approvals=(*self.draft.approvals, consent)))
+                self.do(sampling)
+
+        if consent is None:
+            self.do(sampling)
+        else:
+            self.app.push_screen(Ask("Let the model try?", about, yes="let it", no="not now"), answered)
+
+    def _keep(self, kept: PilotAnswer) -> None:
+        self.answer(replace(self.draft, score=replace(self.draft.score, pilot=kept)))
+
+    def action_weights(self) -> None:
+        """Other weights; what they change is seen at once."""
+        items = self.draft.rewards.items
+
+        def check(text: str) -> str:
+            parts = [part.strip() for part in text.split(" ") if part.strip()]
+            wrong = next((fault for part in parts if (fault := number(part))), "")
+            return wrong or ("" if len(parts) == len(items) else f"{len(items)} numbers are needed, one per function.")
+
+        def typed(text: str | None) -> None:
+            if text is None:
+                return
+            weights = [float(part.replace(",", ".")) for part in text.split()]
+            taken = tuple(replace(item, weight=weight) for item, weight in zip(items, weights, strict=True))
+            if self.table is not None:
+                self.table = tryout.reweighted(self.table, weights)
+            self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=taken)))
+
+        about = (
+            f"For {', '.join(item.name for item in items)}, with spaces between. 1, 0.5, 0.25, 0.125 add up exactly."
+        )
+        self.app.push_screen(Type("Weights", " ".join(f"{item.weight:g}" for item in items), about, check=check), typed)
+
     # Going on
 
     def action_skip(self) -> None:
@@ -248,10 +447,14 @@ class ScoreStep(Step, inherit_bindings=False):
 
     def action_next(self) -> None:
         """Ask for the yes where the rewards have not been run on this data yet."""
-        consent = self.consent
-        if self.doing or self.failed or self.table is not None or consent is None or self.draft.score.skipped:
+        ready = self.table is not None or self.consent is None or self.draft.score.skipped
+        if self.doing or self.failed or ready:
             super().action_next()
-            return
+        else:
+            self._ask_to_score()
+
+    def _ask_to_score(self, then: Callable[[], None] = lambda: None) -> None:
+        consent = self.consent
 
         def about(width: int) -> Sequence[Text]:
             names = ", ".join(item.name for item in self.draft.rewards.items)
@@ -273,15 +476,16 @@ class ScoreStep(Step, inherit_bindings=False):
             ]
 
         def answered(yes: bool | None) -> None:
-            if yes:
+            if yes and consent is not None:
                 self.answer(replace(self.draft, approvals=(*self.draft.approvals, consent)), look=True)
+                then()
 
         self.app.push_screen(Ask("Run the reward functions?", about, yes="run them", no="not now"), answered)
 
     def settle(self) -> Draft:
         samples = self._samples()
         score = self.draft.score
-        return replace(self.draft, score=ScoreAnswer(samples=samples, row=score.row, skipped=score.skipped))
+        return replace(self.draft, score=replace(score, samples=samples))
 
 
 def figure(

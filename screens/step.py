@@ -121,6 +121,9 @@ class Step(Screen[None], inherit_bindings=False):
         """What is under way now; empty: nothing."""
 
         self.failed: tuple[Problem, ...] = ()
+        self.errand: Callable[[Say], Problem | None] | None = None
+        """What to do before the next look."""
+
         self.read_only = False
         self.finishing = False
         """The user went on, and what that means is being done: nothing can be changed now."""
@@ -339,6 +342,12 @@ class Step(Screen[None], inherit_bindings=False):
 
     # Looking
 
+    def do(self, errand: Callable[[Say], Problem | None]) -> None:
+        """Do something that takes a while in the thread that looks, and then look; a problem is shown instead."""
+        self.errand = errand
+        self.look()
+        self.refresh_frame()
+
     def action_look(self) -> None:
         """Look again."""
         self.session.forget()
@@ -361,8 +370,9 @@ class Step(Screen[None], inherit_bindings=False):
         def say(text: str) -> None:
             self.post_message(self.Said(text, serial))
 
+        errand, self.errand = self.errand, None
         try:
-            result = self.find(say)
+            result = (errand(say) if errand else None) or self.find(say)
         except Exception:  # noqa: BLE001 - whatever it is, the other steps must stay within reach
             where = report_crash(traceback.format_exc())
             result = Problem(

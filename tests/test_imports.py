@@ -17,7 +17,8 @@ HEAVY = {"torch", "trl", "transformers", "datasets", "peft"}
 FLOORS = (
     ("__main__", "commands"),
     ("walk",),
-    ("preflight", "pilot"),
+    ("preflight",),
+    ("pilot",),
     ("tryout", "takeover"),
     ("session",),
     ("survey",),

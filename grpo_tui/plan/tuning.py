@@ -41,6 +41,10 @@ _LEFT = "Library default: you left it to the library."
 """Why a value is there that the user gave back to the library, with LIBRARY_DEFAULT."""
 
 
+MOST_ALIKE = 0.5
+"""Chance of a group that is all alike from which larger groups are worth their time. A rule of thumb."""
+
+
 def _advised(facts: Facts) -> tuple[dict[str, Choice], list[str]]:
     """What the recipe sets, by dotted key, and what is to be said of it: it was written for some other version."""
     given: dict[str, Choice] = {}
@@ -58,9 +62,30 @@ def _advised(facts: Facts) -> tuple[dict[str, Choice], list[str]]:
     return given, notes
 
 
+def _sampled_generations(draft: Draft) -> Choice | None:
+    """The group size that the pilot's pass rate asks for; None: there was no pilot, or eight will do.
+
+    With a pass rate p, taken as that of every prompt, a group of n is all alike with the chance p^n + (1 - p)^n.
+    """
+    rate = draft.score.pilot.pass_rate
+    if not 0 < rate < 1:
+        return None
+    alike = {size: rate**size + (1 - rate) ** size for size in (8, 16)}
+    if alike[8] <= MOST_ALIKE:
+        return None
+    why = (
+        f"The model passed {rate:.0%} of the samples, so {alike[8]:.0%} of groups of 8 would be all alike, and"
+        f" {alike[16]:.0%} of 16."
+    )
+    return Choice(16, why, MEASURED)
+
+
 def _given(draft: Draft, facts: Facts) -> tuple[dict[str, Choice], list[str], list[Problem]]:
     """What recipe and user set, by dotted key; the user goes before the recipe. Then what is to be said of it."""
     given, notes = _advised(facts)
+    sampled = _sampled_generations(draft)
+    if sampled is not None:
+        given.setdefault("grpo.num_generations", sampled)
     problems: list[Problem] = []
     known_keys = {rule.key for rule in RULES}
     for dotted, value in draft.settings.overrides.items():
