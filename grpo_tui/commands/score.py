@@ -55,6 +55,7 @@ def add(subparsers: Any) -> None:
         "--answer", default="", metavar="C", help="column of the right answer (default: answer, if there)"
     )
     parser.add_argument("--group", type=int, default=0, metavar="G", help="completions per prompt (default: all)")
+    parser.add_argument("--last", type=int, default=1, metavar="N", help="so many kept steps up to it (default: 1)")
     parser.add_argument("--step", type=int, metavar="N", help="step of the run (default: the last one kept)")
     add_data_options(parser)
     add_reward_options(parser)
@@ -89,31 +90,57 @@ def _scored(request: Any, args: argparse.Namespace) -> Any:
 
 def _replay(args: argparse.Namespace) -> int:
     """What other weights or other code would have done to the completions of a run."""
-    from grpo_tui.progress.kept import kept
+    from grpo_tui.progress.kept import kept_steps
+
+    steps = kept_steps(args.run, args.step, args.last)
+    if isinstance(steps, Problem):
+        return refuse(args.json, steps)
+    changes = []
+    for stored in steps:
+        found = _changed(args, stored)
+        if isinstance(found, Problem):
+            return refuse(args.json, found)
+        changes.append(found)
+    table, change = changes[-1]
+    if args.json:
+        report = _change_as_json(steps[-1], table, change)
+        report["steps"] = [
+            {
+                "step": stored.step,
+                "moved": len(each.moved),
+                "turned": len(each.turned),
+                "other_best": len(each.other_best),
+                "flat_share": each.after.flat_share,
+                "flat_share_before": each.before.flat_share,
+            }
+            for stored, (_, each) in zip(steps, changes, strict=True)
+        ]
+        print(json.dumps(report))
+        return 0
+    for stored, (_, each) in zip(steps[:-1], changes, strict=False):
+        print(f"Step {stored.step}: {each.sentence}")
+    print(inert(_change_for_people(steps[-1], change), 50_000))
+    return 0
+
+
+def _changed(args: argparse.Namespace, stored: Stored) -> tuple[Any, WhatIf] | Problem:
+    """The table of new code, or None without any, and what the change would have done."""
     from grpo_tui.rewards.stored import what_if
 
-    stored, weights = kept(args.run, args.step), weights_of(args.weights)
-    if isinstance(stored, Problem):
-        return refuse(args.json, stored)
+    weights = weights_of(args.weights)
     if isinstance(weights, Problem):
-        return refuse(args.json, weights)
+        return weights
     table = _rescored(args, stored) if args.rewards else None
     if isinstance(table, Problem):
-        return refuse(args.json, table)
+        return table
+    if table is not None and table.blocking:
+        name = table.blocking[0]
+        return Problem(f"reward {name}", f"It cannot be trained with. {table.problems[name][0]}", "Correct it first.")
     if table is None:
         change = what_if(stored, weights=weights or None)
-    elif table.blocking:
-        found = [each for problems in table.problems.values() for each in problems]
-        return refuse(args.json, *found, blocking=list(table.blocking))
     else:
         change = what_if(stored, names=table.names, weights=table.weights, rewards=table.rewards)
-    if isinstance(change, Problem):
-        return refuse(args.json, change)
-    if args.json:
-        print(json.dumps(_change_as_json(stored, table, change, weights)))
-    else:
-        print(inert(_change_for_people(stored, change), 50_000))
-    return 0
+    return change if isinstance(change, Problem) else (table, change)
 
 
 def _rescored(args: argparse.Namespace, stored: Stored) -> Any:
@@ -151,7 +178,7 @@ def _rescored(args: argparse.Namespace, stored: Stored) -> Any:
     )
 
 
-def _change_as_json(stored: Stored, table: Any, change: WhatIf, weights: tuple[float, ...]) -> dict[str, Any]:
+def _change_as_json(stored: Stored, table: Any, change: WhatIf) -> dict[str, Any]:
     """A what-if as `--json` prints it: the table after the change, with how it was `before`."""
     from grpo_tui.rewards.advantages import finite_or_text
 
@@ -165,7 +192,7 @@ def _change_as_json(stored: Stored, table: Any, change: WhatIf, weights: tuple[f
 
     new = as_json(table) if table else {
         "names": list(stored.names),
-        "weights": list(weights or stored.weights),
+        "weights": list(change.after.weights),
         "rewards": [[finite_or_text(value) for value in row] for row in stored.rewards],
         "problems": {},
         "seconds_per_call": {},

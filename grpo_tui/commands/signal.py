@@ -60,6 +60,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda", "mps"))
     parser.add_argument("--seed", type=int, default=42, metavar="N")
     parser.add_argument("--step", type=int, metavar="N", help="step of the run (default: the last one kept)")
+    parser.add_argument("--last", type=int, default=1, metavar="N", help="so many kept steps up to it (default: 1)")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the sampled completions, for --completions")
     add_data_options(parser)
     add_reward_options(parser)
@@ -93,7 +94,7 @@ def execute(args: argparse.Namespace) -> int:
     if isinstance(signal, Problem):
         return refuse(args.json, signal)
     report = as_json(signal, numbers) | about
-    print(json.dumps(report) if args.json else for_people(signal, report))
+    print(json.dumps(report) if args.json else for_people(signal, report, "row" if numbers else "group"))
     return 0
 
 
@@ -126,8 +127,8 @@ def as_json(signal: Any, numbers: tuple[int, ...] = ()) -> dict[str, Any]:
     }
 
 
-def for_people(signal: Any, report: Mapping[str, Any]) -> str:
-    """The verdict, and the figures below it."""
+def for_people(signal: Any, report: Mapping[str, Any], noun: str = "group") -> str:
+    """The verdict, and the figures below it. `noun`: what the numbers of prompts count."""
     lines = [
         signal.why,
         f"From {report['origin']}: {len(signal.prompts)} prompts, {signal.generations} completions each.",
@@ -140,7 +141,9 @@ def for_people(signal: Any, report: Mapping[str, Any]) -> str:
     for title, key in (("Always right", "always_right"), ("Always wrong", "always_wrong")):
         if report[key]:
             named = ", ".join(str(number + 1) for number in report[key][:12])
-            lines.append(f"{title}: {len(report[key])} prompts (row {named}{', …' if len(report[key]) > 12 else ''})")
+            lines.append(
+                f"{title}: {len(report[key])} prompts ({noun} {named}{', …' if len(report[key]) > 12 else ''})"
+            )
     if report.get("cut_share"):
         lines.append(f"Cut at the longest length: {report['cut_share']:.0%} of the completions.")
     lines += [f"! {each['where']}: {each['what']}" for found in report["problems"].values() for each in found]
@@ -149,22 +152,29 @@ def for_people(signal: Any, report: Mapping[str, Any]) -> str:
 
 def _from_run(args: argparse.Namespace) -> Any:
     """The rewards that a run kept."""
-    from grpo_tui.progress.kept import kept
+    from grpo_tui.progress.kept import kept_steps
     from grpo_tui.rewards.signal import SignalRequest
 
-    stored = kept(args.run, args.step)
+    steps = kept_steps(args.run, args.step, args.last)
     weights = weights_of(args.weights)
-    if isinstance(stored, Problem):
-        return stored
+    if isinstance(steps, Problem):
+        return steps
     if isinstance(weights, Problem):
         return weights
     if args.rewards:
         return Problem("REWARDS.py", "A run's rewards are taken as they are.", "Leave the file out.")
+    stored = steps[-1]
     request = SignalRequest(
-        names=stored.names, weights=weights or stored.weights, rewards=stored.rewards, generations=stored.group_size,
-        scale=stored.scale, aggregation=stored.aggregation,
-    )  # fmt: skip
-    return request, (), {"origin": f"step {stored.step} of {args.run}", "step": stored.step, "problems": {}}
+        names=stored.names,
+        weights=weights or stored.weights,
+        rewards=tuple(row for each in steps for row in each.rewards),
+        generations=stored.group_size,
+        scale=stored.scale,
+        aggregation=stored.aggregation,
+    )
+    numbers = [each.step for each in steps]
+    origin = f"step {', '.join(map(str, numbers))} of {args.run}"
+    return request, (), {"origin": origin, "step": stored.step, "steps": numbers, "problems": {}}
 
 
 def _from_code(args: argparse.Namespace) -> Any:

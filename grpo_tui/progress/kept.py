@@ -55,6 +55,21 @@ def kept(run: Path, step: int | None = None) -> Stored | Problem:
     )
 
 
+def kept_steps(run: Path, step: int | None = None, last: int = 1) -> tuple[Stored, ...] | Problem:
+    """The completions of `last` kept steps up to `step`, rising; fewer where fewer were kept with the same rewards."""
+    newest = kept(run, step)
+    if isinstance(newest, Problem):
+        return newest
+    earlier = [number for number in completions.steps(run) if number < newest.step][-(last - 1) :] if last > 1 else []
+    read = [kept(run, number) for number in earlier]
+    alike = [
+        each
+        for each in read
+        if isinstance(each, Stored) and (each.names, each.group_size) == (newest.names, newest.group_size)
+    ]
+    return (*alike, newest)
+
+
 def rows_of(stored: Stored, prepared: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...] | Problem:
     """The prepared row that each completion answers, found by its prompt: what new code needs to be called with."""
     by_prompt = {completions.as_text(row["prompt"]): row for row in prepared}

@@ -42,6 +42,7 @@ class Stored:
 class Standing:
     """How the completions of a batch stand to one another."""
 
+    weights: tuple[float, ...]
     weighted: tuple[Reward, ...]
     advantages: tuple[float, ...]
     ranks: tuple[int | None, ...]
@@ -94,6 +95,7 @@ def standing(stored: Stored) -> Standing:
     if stored.aggregation == "normalize_then_sum":
         compared = [None if total is None else value for total, value in zip(weighted, given, strict=True)]
     return Standing(
+        weights=stored.weights,
         weighted=weighted,
         advantages=tuple(given),
         ranks=tuple(rank for group in groups(compared, size) for rank in _ranks(group)),

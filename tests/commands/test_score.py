@@ -148,6 +148,15 @@ def test_other_weights_are_tried_on_what_a_run_kept(capsys: pytest.CaptureFixtur
     assert "would have had another rank" in found["sentence"]
 
 
+def test_several_steps_of_a_run_are_compared_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--run", RUN, "--step", "61", "--last", "5", "--weights", "0,1,0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["step"] for each in found["steps"]] == [1, 61]
+    assert found["steps"][-1]["moved"] == len(found["moved"])
+    assert main(["score", "--run", RUN, "--step", "61", "--last", "2", "--weights", "0,1,0"]) == 0
+    assert capsys.readouterr().out.startswith("Step 1: ")
+
+
 def test_without_a_change_everything_stands_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", "--run", RUN]) == 0
     out = capsys.readouterr().out

@@ -9,6 +9,7 @@ import pytest
 
 from grpo_tui.__main__ import main
 from tests.plan.tiny import write_tiny_model
+from tests.rewards.played_server import playing
 
 RUNS = Path(__file__).parents[1] / "runs"
 REWARDS = """\
@@ -67,7 +68,7 @@ def test_people_get_the_sentence_first(project: Path, capsys: pytest.CaptureFixt
     assert main(["signal", "rewards.py", "--completions", "samples.jsonl", "--names", "correct", "--yes"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("Too few: 4 prompts say too little")
-    assert any(line.startswith("Always wrong: 2 prompts (row 1, 3)") for line in rest)
+    assert any(line.startswith("Always wrong: 2 prompts (group 1, 3)") for line in rest)
 
 
 def test_a_run_is_judged_by_what_it_kept_and_no_code_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +98,28 @@ def test_a_model_samples_and_its_completions_can_be_judged_again(
     again = answer(capsys)
     assert again["zero_signal"] == found["zero_signal"]
     assert again["deciding"] == found["deciding"]
+
+
+def test_several_steps_of_a_run_are_one_sample(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signal", "--run", str(RUNS / "h01_base"), "--last", "3", "--json"]) == 0
+    found = answer(capsys)
+    assert (found["prompts"], found["steps"]) == (24, [121, 180, 240])
+
+
+def test_a_server_samples_and_its_completions_are_judged(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    rows = [{"question": f"What is {n}?", "answer": ".1"} for n in range(9)]
+    (project / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked = ["signal", "rewards.py", "--names", "correct", "--data", "rows.jsonl", "--prompts", "9", "--yes", "--json"]
+    with playing() as server:
+        source = ["--server", server.url, "--server-model", "m", "--generations", "2"]
+        assert main([*asked, *source]) == 0
+    found = answer(capsys)
+    assert (found["prompts"], found["pass_rate"]["estimate"]) == (9, 0.5)
+    assert found["origin"].startswith("m at 127.0.0.1")
+    assert found["cut_share"] == 0.5
 
 
 def test_nothing_runs_or_is_sampled_without_a_yes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
