@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from grpo_tui.plan.ladder import Footing, Rung, first_rung
+from grpo_tui.plan.footing import Footing
+from grpo_tui.plan.ladder import Rung, first_rung
 
 PATTERN = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|(?:torch|cuda)\.OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"

@@ -85,7 +85,7 @@ class Measured:
 def start_worker(project: Path, *, gpu: bool = False) -> Worker:
     """The worker a trial runs in: without secrets, off the network, and without GPUs unless `gpu`."""
     environment = scrubbed_environment(os.environ) | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    environment.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // 2)))
+    environment.setdefault("OMP_NUM_THREADS", str(_cores()))
     return Worker("dry_run", env=environment, cwd=project, gpu=gpu)
 
 

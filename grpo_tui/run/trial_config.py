@@ -1,6 +1,5 @@
 """A project's configuration cut down for a trial: the same keys, made small, offline and fit for the CPU."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +37,10 @@ _TAKEN_OUT = (
 """Keys of [grpo] that need devices, other processes or the network."""
 
 
+GROUP = 2
+"""Completions that the trial generates and learns from at a time: the fewest GRPO takes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reduced:
     """What a trial is run with."""
@@ -61,8 +64,8 @@ def reduced(config: Mapping[str, Any], model: str) -> Reduced | list[Problem]:
     batch = arithmetic.read(grpo, world)
     if isinstance(batch, list):
         return batch
-    small = {key: value for key, value in grpo.items() if key not in _TAKEN_OUT} | _FORCED
-    small |= _one_generation(batch)
+    small = {key: value for key, value in grpo.items() if key not in _TAKEN_OUT} | dict(_FORCED)
+    small |= _one_group(batch)
     for key in ("generation_batch_size", "steps_per_generation"):
         small.pop(key, None)
     length = grpo.get("max_completion_length")
@@ -106,12 +109,18 @@ def full_length(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "grpo": grpo}
 
 
-def _one_generation(batch: Batch) -> dict[str, int]:
-    """The smallest batch of whole groups that keeps the group and stays on one process."""
-    size = min(batch.per_device, batch.generations)
+def _one_group(batch: Batch) -> dict[str, int]:
+    """One small group on one process, in as many portions as it is planned in.
+
+    Without Triton, TRL computes the head over every token of prompt and completion and the whole vocabulary: 1,000
+    tokens at 150,000 words take seconds on a core, so the number of completions decides how long the trial takes.
+    """
+    group = min(batch.generations, GROUP)
+    size = min(batch.per_device, group)
     return {
         "per_device_train_batch_size": size,
-        "gradient_accumulation_steps": math.lcm(size, batch.generations) // size,
+        "gradient_accumulation_steps": group // size,
+        "num_generations": group,
     }
 
 
@@ -126,8 +135,11 @@ def _uncovered(model: Mapping[str, Any], grpo: Mapping[str, Any], world: int, ba
     length = grpo.get("max_completion_length") or 512
     if not isinstance(length, int) or length > COMPLETION_TOKENS:
         yield f"completions of more than {COMPLETION_TOKENS} tokens (planned: {length})"
-    if batch.generation_batch > math.lcm(min(batch.per_device, batch.generations), batch.generations):
-        yield f"the whole batch of {batch.generation_batch} completions: the trial generates as few groups as it can"
+    if batch.generation_batch > GROUP:
+        yield (
+            f"the whole batch of {batch.generation_batch} completions in groups of {batch.generations}: the trial"
+            f" generates {GROUP}"
+        )
     if world > 1:
         yield f"{world} processes: the trial has one"
     if grpo.get("use_vllm"):

@@ -112,7 +112,7 @@ def run_longest(script: Path) -> dict[str, Any] | None:
     spec = importlib.util.spec_from_file_location("train", script)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module: Any = importlib.util.module_from_spec(spec)
     sys.modules["train"] = module
 
     def run() -> None:
@@ -256,14 +256,14 @@ def _without_four_bit() -> None:
     """Let scripts that load in 4 bit check that wish as always, and load the small model whole."""
     import transformers  # noqa: TID251 - a worker
     import trl.trainer.grpo_trainer  # noqa: F401, TID251 - it must have the real one
+    from transformers.utils.quantization_config import BitsAndBytesConfig as Real  # noqa: TID251
 
-    class Checked(transformers.BitsAndBytesConfig):  # type: ignore[misc]  # the library has no types for it
-        def __new__(cls, *args: Any, **kwargs: Any) -> None:
-            wanted = cls.__base__(*args, **kwargs)
-            if wanted.load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
-                raise ImportError("Using `bitsandbytes` 4-bit quantization requires `bitsandbytes`")  # as transformers
+    def checked(kind: type, *args: Any, **kwargs: Any) -> None:
+        wanted = Real(*args, **kwargs)
+        if wanted.load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
+            raise ImportError("Using `bitsandbytes` 4-bit quantization requires `bitsandbytes`")  # as transformers says
 
-    transformers.BitsAndBytesConfig = Checked
+    transformers.BitsAndBytesConfig = type("BitsAndBytesConfig", (Real,), {"__new__": checked})
 
 
 def _run(script: Path, arguments: list[str]) -> dict[str, Any] | None:

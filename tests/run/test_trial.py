@@ -127,7 +127,7 @@ def test_a_reward_that_wants_a_column_the_rows_have_not(project: Path, worker: W
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("return [1.0]", "1 rewards for 8 completions"),
+        ("return [1.0]", "1 rewards for 2 completions"),
         ("return None", "returned nothing"),
         ("return ['good' for _ in completions]", "returned text"),
     ],

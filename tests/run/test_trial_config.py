@@ -33,7 +33,7 @@ def test_it_is_made_small_and_keeps_what_can_be_tried() -> None:
     assert {**second["grpo"], "max_steps": 1} == grpo
     small = arithmetic.read(grpo)
     assert isinstance(small, Batch)
-    assert (small.generations, small.generation_batch, small.world) == (8, 24, 1)
+    assert (small.generations, small.generation_batch, small.world) == (2, 2, 1)
     assert (grpo["max_completion_length"], grpo["temperature"], grpo["optim"]) == (16, 0.9, "adamw_torch")
     assert (grpo["use_cpu"], grpo["bf16"], grpo["use_vllm"], grpo["report_to"]) == (True, False, False, "none")
     assert "deepspeed" not in grpo
@@ -53,7 +53,17 @@ def test_what_it_does_not_cover_is_said_and_nothing_else() -> None:
                  "wandb", "sharding"):  # fmt: skip
         assert word in said, word
     plain = reduced(
-        {"grpo": {"num_generations": 8, "max_completion_length": 8, "use_cpu": True}, "rewards": [], "data": {}}, "m"
+        {
+            "grpo": {
+                "per_device_train_batch_size": 2,
+                "num_generations": 2,
+                "max_completion_length": 8,
+                "use_cpu": True,
+            },
+            "rewards": [],
+            "data": {},
+        },
+        "m",
     )
     assert isinstance(plain, Reduced)
     assert len(plain.uncovered) == 1
