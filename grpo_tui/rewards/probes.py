@@ -50,7 +50,7 @@ class ProbeRequest:
     attacked: int = 3
     answer_column: str = "answer"
     system: str = ""
-    """The system prompt: it says which form is asked for."""
+    """The system prompt: it says which form is asked for; empty: the prompt of the first row says it."""
 
     tokenizer: str = ""
     timeout: float = TIMEOUT
@@ -221,8 +221,8 @@ def probe(
         code = request.path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         return Problem(str(request.path), f"It cannot be read: {error.strerror}.", "Check the path of the rewards.")
-    tried = layouts(request.system, code)
     row = request.rows[0]
+    tried = layouts(request.system or _whole(row["prompt"]), code)
     texts = [layout.filled(_text(row, request.answer_column) or "An answer.") for layout in tried]
     first = _scored(worker, request, texts, [0] * len(texts), None)
     if isinstance(first, Problem):
@@ -346,6 +346,13 @@ def _sentence(probed: Sequence[Probed], layout: Layout, best: float, alone: floa
     if not wrongly and not unpaid:
         said.append("All probes are paid as they should be.")
     return " ".join(said)
+
+
+def _whole(prompt: Any) -> str:
+    """All that a prompt says."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(str(message.get("content") or "") for message in prompt)
 
 
 def question_of(prompt: Any) -> str:

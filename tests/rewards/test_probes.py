@@ -132,6 +132,19 @@ def test_the_form_is_found_by_what_is_paid_when_nobody_names_it(attacked: Attack
     assert of_kind(table, "right").verdict == "sound"
 
 
+def test_a_system_prompt_inside_the_rows_says_the_form_as_well(attacked: Attacked) -> None:
+    code = """
+    import re
+    def strict(completions, answer, **kwargs):
+        tags = "<{0}>(.*)</{0}>"
+        found = [re.fullmatch(tags.format("reasoning") + tags.format("answer"), c[-1]["content"]) for c in completions]
+        return [float(bool(f) and f[2] == a) for f, a in zip(found, answer)]
+    """
+    table = attacked(code, "strict", system="")
+    assert table.layout == "tags in one line"
+    assert table.best == 1
+
+
 def test_punishment_below_zero_is_the_ground_from_which_shares_are_counted(attacked: Attacked) -> None:
     code = CONTAINS + "\ndef brief(completions, **kwargs): return [-float(len(text(c)) > 100) for c in completions]\n"
     table = attacked(code, "correct brief", weights=(1.0, 1.0))
