@@ -250,6 +250,7 @@ def _recipe(folder: Path, raw: dict[str, Any]) -> Recipe:
         dataset=DatasetAnswer(
             source=data["file"] or data["source"],
             split=data["split"],
+            options={"config": data["config"]} if data["config"] else {},
             prompt=data["prompt"],
             answer=data["answer"],
             system=systems[0].text if systems else "",
@@ -283,6 +284,8 @@ def _data_origin(folder: Path, data: dict[str, Any]) -> tuple[Path | None, Path 
     """The script that makes the data file, or the file itself."""
     one_of("data", data, ("file", "source"), needed=True)
     name = data["file"]
+    if name and data["config"]:
+        raise BadKeyError("data.config", "A file has no configurations.", "Remove it, or name a hub data set.")
     if name and (Path(name).name != name or name.startswith(".") or name in PROJECT_FILES):
         what = f"{one_line(name, 80)} is no name for a data file in a project."
         raise BadKeyError("data.file", what, "Give a plain file name that is not one of the project's own.")

@@ -25,6 +25,7 @@ unknown key is an error.
     file = "problems.jsonl"           # either a file, its name in the project; copied from the recipe, or
     script = "rows.py"                # made by this script, which prints one JSON object a line
     source = "owner/data"             # or a hub id; nothing is copied
+    config = ""                       # default; which configuration of the hub's data set
     split = ""                        # default
     prompt = "question"               # column of the prompt
     answer = ""                       # column of the right answer (default: none)
@@ -112,6 +113,7 @@ TABLES: Mapping[str, Mapping[str, _Key]] = MappingProxyType(
             "file": _TEXT,
             "script": _TEXT,
             "source": _TEXT,
+            "config": _TEXT,
             "split": _TEXT,
             "prompt": _NEEDED_TEXT,
             "answer": _TEXT,
