@@ -63,6 +63,7 @@ class Departure:
 def outlook(session: Session, draft: Draft, say: Say) -> Outlook | list[Problem] | Problem:
     """The files as they would be written, compared with those on the disk."""
     from grpo_tui.plan import files
+    from grpo_tui.plan.scale_out import optional_files
     from grpo_tui.plan.script import render_train
 
     plan = session.checked_plan(draft, say)
@@ -89,6 +90,7 @@ def outlook(session: Session, draft: Draft, say: Say) -> Outlook | list[Problem]
         "config.toml": files.render_config(plan),
         "train.py": render_train(plan, draft, data.code, data.load_call),
     }
+    rendered |= optional_files(plan, draft)
     changes = files.changes(session.project, draft, rendered)
     if isinstance(changes, Problem):
         return changes

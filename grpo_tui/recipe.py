@@ -33,7 +33,18 @@ SCRIPT_SECONDS = 60
 CODE_SUFFIXES = frozenset({".py", ".pyc", ".so", ".pyd", ".dylib"})
 """Files that Python would import; they are what a yes to a folder is pinned to."""
 
-PROJECT_FILES = frozenset({"grpo-tui.toml", "config.toml", "train.py", "rewards.py", "accelerate.yaml", "runs"})
+PROJECT_FILES = frozenset(
+    {
+        "grpo-tui.toml",
+        "config.toml",
+        "train.py",
+        "rewards.py",
+        "accelerate.yaml",
+        "serve_vllm.sh",
+        "train.sbatch",
+        "runs",
+    }
+)
 """Names in a project that no data file may take."""
 
 # A data script sees these and no others: tokens and keys of the user's session are not its business.

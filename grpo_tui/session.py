@@ -460,12 +460,10 @@ class Session:
 
     def data_files(self, draft: Draft) -> list[str]:
         """Files of the project that may be data, and the present source."""
-        from grpo_tui.dataset.sources import FORMATS
+        from grpo_tui.dataset.sources import is_data_file
 
         try:
-            names = sorted(
-                path.name for path in self.project.iterdir() if path.suffix.lower() in FORMATS and path.is_file()
-            )
+            names = sorted(path.name for path in self.project.iterdir() if is_data_file(path) and path.is_file())
         except OSError:
             names = []
         present = draft.dataset.source

@@ -11,8 +11,10 @@ from grpo_tui.problem import Problem
 
 if TYPE_CHECKING:
     from grpo_tui.child import Worker
+    from grpo_tui.dataset.extraction import Extraction
     from grpo_tui.dataset.faults import Fault
     from grpo_tui.dataset.lengths import Lengths
+    from grpo_tui.dataset.prepared import PreparedColumn
     from grpo_tui.dataset.sources import Source
     from grpo_tui.draft import Draft
 
@@ -67,6 +69,18 @@ class Data:
     source: Source
     head: tuple[RowView, ...]
     usable: int
+    held_out: int
+    """Prompts kept apart from training."""
+
+    extraction: Extraction | None
+    """What the chosen rule takes out of the first rows; None: no column is chosen for the answer."""
+
+    columns: tuple[PreparedColumn, ...]
+    """The columns as the training has them."""
+
+    choices: tuple[str, ...]
+    """Columns that can be chosen, nested ones by their dotted names."""
+
     faults: tuple[Fault, ...]
     lengths: Lengths | None
     code: str
@@ -98,7 +112,9 @@ def survey(
     `worker` gives the worker of a name; `say` takes sentences about how far it is.
     """
     from grpo_tui.dataset import faults, lengths
-    from grpo_tui.dataset.mapping import mapping_problems, propose
+    from grpo_tui.dataset.extraction import extraction
+    from grpo_tui.dataset.mapping import choices, mapping_problems, propose
+    from grpo_tui.dataset.prepared import prepared_columns
     from grpo_tui.dataset.prompts import prepare_code, prepare_function
     from grpo_tui.dataset.rows import UnreadableError
     from grpo_tui.dataset.sources import load_call
@@ -125,15 +141,15 @@ def survey(
         scan = faults.scan(
             source.iterate(), answer, by_row, progress=lambda done: say(f"Looking at every row: {done:,}…")
         )
-        proposed = propose(source.columns, source.head(SUGGEST_ROWS), answer)
-        raw = list(enumerate(source.head(SHOWN_ROWS)))
+        first = source.head(SUGGEST_ROWS)
     except UnreadableError as error:
         return error.problem
     if isinstance(scan, Problem):
         return scan
+    proposed, yielded = propose(source.columns, first, answer), extraction(first, answer)
     prepare = prepare_function(answer)
     views = []
-    for number, row in raw:
+    for number, row in enumerate(first[:SHOWN_ROWS]):
         made = prepare(row)
         over = bool(answer.max_prompt_tokens) and by_row.get(number, 0) > answer.max_prompt_tokens
         reasons = [fault.text for fault in scan.faults if number in fault.rows and fault.choice == "leave_out"]
@@ -144,6 +160,10 @@ def survey(
         source=replace(source, rows=scan.rows, rows_exact=True),
         head=tuple(views),
         usable=scan.usable - over_long,
+        held_out=scan.held_out,
+        extraction=None if isinstance(yielded, Problem) else yielded,
+        columns=prepared_columns(first, answer),
+        choices=tuple(choices(source.columns, first)),
         faults=scan.faults,
         lengths=measured,
         code=prepare_code(answer),

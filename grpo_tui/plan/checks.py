@@ -124,12 +124,15 @@ def _combinations(subject: Subject) -> Iterator[Problem]:
         )
     if grpo.get("use_vllm") and plan.cpu:
         yield Problem("grpo.use_vllm", "vLLM needs a GPU.", "Turn it off.")
-    if str(grpo.get("eval_strategy") or "no") != "no":
+    if str(grpo.get("eval_strategy") or "no") != "no" and not plan.value("data.eval_share"):
         yield Problem(
             "grpo.eval_strategy",
-            "There is no data set to evaluate on: train.py passes only the training prompts.",
-            'Set eval_strategy = "no", or pass an eval_dataset in train.py yourself.',
+            "There is no data set to evaluate on: no prompt is kept apart from training.",
+            'Set eval_strategy = "no", or keep a share apart (data.eval_share, the Dataset step).',
         )
+    share = plan.value("data.eval_share", 0.0)
+    if not 0 <= share < 1:
+        yield Problem("data.eval_share", f"{share} is no share to keep apart.", "Write one such as 0.1.")
     if plan.value("model.load_in_4bit") and plan.method != "qlora":
         yield Problem(
             "model.load_in_4bit", "Weights in 4 bit can only carry an adapter.", "Choose the method qlora, or drop it."

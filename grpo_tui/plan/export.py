@@ -95,7 +95,7 @@ def prompts(rows):
     """Each row as the trainer takes it; rows without a usable prompt are left out."""
 $prepare
 
-    return $prepared
+    return list(prepare_rows(rows))
 
 
 def load_data():
@@ -187,9 +187,6 @@ def render_script(
         rewards=body,
         load=load,
         prepare=textwrap.indent(prepare.strip("\n"), "    "),
-        prepared="list(prepare_rows(rows))"
-        if "def prepare_rows(" in prepare
-        else '[row for row in map(prepare, rows) if row is not None and row["prompt"]]',
         short_enough=_SHORT_ENOUGH.substitute(options=options, limit=int(limit)) if limit else "",
         weights=_python([float(item.weight) for item in plan.rewards]),
         loading=_loading(plan),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_tui import atomic
-from grpo_tui.draft import Draft, RewardItem
+from grpo_tui.draft import Draft, Example, RewardItem
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import Batch
 from grpo_tui.plan.dialect import LIBRARY_DEFAULT, LIBRARY_SECTIONS
@@ -144,7 +144,9 @@ _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("data.file", "data.format", "data.split", "data.prompt", "data.answer", "data.system"), str),
     **dict.fromkeys(("data.extract", "data.extract_argument"), str),
     **dict.fromkeys(("launch.notify_command", "launch.rewards_file", "launch.strategy", "launch.vllm"), str),
-    **dict.fromkeys(("data.max_prompt_tokens", "launch.processes", "launch.threads"), int),
+    **dict.fromkeys(("data.max_prompt_tokens", "data.seed", "launch.processes", "launch.threads"), int),
+    "data.eval_share": float,
+    "data.examples": list,
     **dict.fromkeys(("launch.nodes", "launch.vllm_gpus"), int),
     **dict.fromkeys(("data.plain", "data.convert_plain", "model.load_in_4bit", "launch.slurm"), bool),
     **dict.fromkeys(("data.options", "data.faults"), dict),
@@ -153,6 +155,7 @@ _KINDS: Mapping[str, type] = {
 _KIND_WORDS: Mapping[type, str] = {
     str: "text",
     int: "a whole number",
+    float: "a number such as 0.1",
     bool: "true or false",
     dict: "a table",
     list: "a list",
@@ -182,10 +185,14 @@ def read_config(text: str, where: str = "config.toml") -> dict[str, Any] | Probl
     for key, kind in _KINDS.items():
         section, _, name = key.partition(".")
         value = config.get(section, {}).get(name)
-        if value is not None and not (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+        wanted = (int, float) if kind is float else kind
+        if value is not None and not (isinstance(value, wanted) and (kind is bool or not isinstance(value, bool))):
             return Problem(
                 where, f"{name} in [{section}] is {value!r}, and {_KIND_WORDS[kind]} is expected.", "Correct it there."
             )
+    for example in config.get("data", {}).get("examples", []):
+        if not isinstance(example, dict) or not all(isinstance(example.get(n), str) for n in ("question", "answer")):
+            return Problem(where, "An example in [data] is not a question and an answer.", "Write both as text.")
     rewards = config.get("rewards", [])
     if not isinstance(rewards, list):
         return Problem(where, "`rewards` is not a list of tables.", "Write each reward under its own [[rewards]].")
@@ -285,7 +292,14 @@ _DATA_ANSWERS: Mapping[str, str] = {
     "plain": "plain",
     "convert_plain": "convert_plain",
     "faults": "faults",
+    "examples": "examples",
+    "eval_share": "eval_share",
+    "seed": "seed",
 }
+
+
+def _examples(value: Sequence[Mapping[str, Any]]) -> tuple[Example, ...]:
+    return tuple(Example(question=each["question"], answer=each["answer"]) for each in value)
 
 
 def adopt(draft: Draft, plan: Plan, config: Mapping[str, Any]) -> Draft:
@@ -293,6 +307,8 @@ def adopt(draft: Draft, plan: Plan, config: Mapping[str, Any]) -> Draft:
     edited = edited_settings(plan, config)
     model = {name: str(edited.pop(f"model.{name}")) for name in _MODEL_ANSWERS if f"model.{name}" in edited}
     data = {field: edited.pop(f"data.{name}") for name, field in _DATA_ANSWERS.items() if f"data.{name}" in edited}
+    if "examples" in data:
+        data["examples"] = _examples(data["examples"])
     items = edited_rewards(plan, config)
     rewards = draft.rewards if items is None else replace(draft.rewards, items=items)
     if "launch.rewards_file" in edited:

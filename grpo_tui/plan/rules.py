@@ -109,6 +109,24 @@ def _generations(s: Situation) -> Choice:
     )
 
 
+def _evaluated(value: Any, why: str) -> Decide:
+    """A value that is set only where prompts are kept apart."""
+    return lambda situation: Choice(value, why, RULE) if situation.draft.dataset.eval_share else None
+
+
+def _eval_steps(s: Situation) -> Choice | None:
+    if not s.draft.dataset.eval_share:
+        return None
+    steps = max(1, s.steps // 5) if s.steps else 100
+    return Choice(steps, "Five times over the run, or every 100: each trial completes every prompt kept apart.", RULE)
+
+
+def _eval_batch(s: Situation) -> Choice | None:
+    if not s.draft.dataset.eval_share:
+        return None
+    return Choice(s.batch.generations, "Whole groups, as TRL wants them.", RULE)
+
+
 def _save_steps(s: Situation) -> Choice:
     if s.steps:
         return Choice(
@@ -237,6 +255,13 @@ RULES: tuple[Rule, ...] = (
         _answer(lambda d: d.dataset.convert_plain),
     ),
     Rule("data.faults", "What becomes of faulty rows, by kind.", _answer(lambda d: dict(d.dataset.faults))),
+    Rule(
+        "data.examples",
+        "Worked examples put behind the system prompt.",
+        _answer(lambda d: [{"question": each.question, "answer": each.answer} for each in d.dataset.examples]),
+    ),
+    Rule("data.eval_share", "Share of the prompts kept apart from training.", _answer(lambda d: d.dataset.eval_share)),
+    Rule("data.seed", "Which prompts those are.", _answer(lambda d: d.dataset.seed if d.dataset.eval_share else 0)),
     Rule("data.max_prompt_tokens", "Longer prompts are left out.", _maximum_prompt),
     Rule("lora.r", "Rank of the adapter.", _adapter(16, "Enough for RL, where little is stored per step.", PUBLISHED)),
     Rule("lora.lora_alpha", "Scale of the adapter.", _adapter(32, "Twice the rank, TRL's own default.", LIBRARY)),
@@ -255,6 +280,9 @@ RULES: tuple[Rule, ...] = (
         "Tokens after which a completion is cut.",
         lambda s: Choice(s.completion, s.completion_why, RULE),
     ),
+    Rule("grpo.eval_strategy", "When the prompts kept apart are tried.", _evaluated("steps", "Now and then.")),
+    Rule("grpo.eval_steps", "Steps between two such trials.", _eval_steps),
+    Rule("grpo.per_device_eval_batch_size", "Completions per process and trial step.", _eval_batch),
     Rule("grpo.learning_rate", "Size of a step.", _rate),
     Rule(
         "grpo.lr_scheduler_type",

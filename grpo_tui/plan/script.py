@@ -139,15 +139,15 @@ def named(function, name):
     return reward
 
 
-def load_data():
-    """The prompts: each row prepared, rows without a prompt and prompts that are too long left out."""
+def load_data(held_out=False):
+    """The prompts, prepared, without those that are too long; with `held_out` those that are kept apart."""
     stale = [key for key, value in WRITTEN_FOR.items() if DATA.get(key) != value]
     if stale:
         raise SystemExit(
             f"config.toml says {', '.join(f'{key} = {DATA.get(key)!r}' for key in stale)} in [data], and the code of"
             " prepare() and read_data() was written for another value: change it there too, and WRITTEN_FOR with it."
         )
-    prepared = [row for row in map(prepare, read_data()) if row is not None and row["prompt"]]
+    prepared = list(prepare_rows(read_data(), held_out))
     limit = DATA.get("max_prompt_tokens", 0)
     if not limit:
         return dataset_of(prepared)
@@ -247,7 +247,7 @@ $init_kwargs
         model=MODEL["name"],
         reward_funcs=load_rewards(),
         args=args,
-        train_dataset=data,$peft
+        train_dataset=data,$evaluation$peft
     )
     if RunRecorder is not None:
         RunRecorder(run).attach(trainer)
@@ -290,6 +290,7 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
         four_bit=FOUR_BIT if four_bit else "",
         init_kwargs="\n".join(f"            {line}," for line in init),
         peft='\n        peft_config=LoraConfig(task_type="CAUSAL_LM", **CONFIG["lora"]),' if adapter else "",
+        evaluation="\n        eval_dataset=load_data(held_out=True)," if draft.dataset.eval_share else "",
         product="adapter" if adapter else "model",
         start=start_command(plan, "N"),
         start_planned=start_command(plan, "{planned}"),

@@ -14,11 +14,23 @@ from grpo_tui.plan.situation import Card, Facts
 from grpo_tui.plan.tuning import tune
 from tests.plan.shapes import shape_of
 
-PREPARE = '''def prepare(row):
+PREPARE_ROWS = '''
+
+def prepare_rows(rows, held_out=False):
+    """The rows that training takes, prepared; with `held_out` those that are kept apart from it."""
+    if held_out:
+        return  # nothing is kept apart
+    for row in rows:
+        yield prepare(row)
+'''
+PREPARE = (
+    '''def prepare(row):
     """One row as the model sees it."""
     prompt = [{"role": "user", "content": row["question"]}]
     return {"prompt": prompt, "answer": row["answer"], "level": row.get("level", 0)}
 '''
+    + PREPARE_ROWS
+)
 LOAD = "load_dataset('json', data_files='data.jsonl', split='train')"
 
 

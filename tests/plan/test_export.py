@@ -17,15 +17,18 @@ from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.export import Export, explained, prompt_lines, render_script, render_yaml
 from grpo_tui.plan.plan import Plan
 from grpo_tui.problem import Problem
-from tests.plan.plans import LOAD, PREPARE, draft, facts, planned
+from tests.plan.plans import LOAD, PREPARE, PREPARE_ROWS, draft, facts, planned
 from tests.plan.test_script import REWARDS, SHORT, environment, write_project
 
 PROJECT = {**SHORT, "grpo__learning_rate": 1e-05}
 
-PLAIN = '''def prepare(row):
+PLAIN = (
+    '''def prepare(row):
     """One row as the model sees it."""
     return {"prompt": row["question"], "answer": row["answer"]}
 '''
+    + PREPARE_ROWS
+)
 
 
 def exported(plan: Plan, rewards: str = REWARDS, prepare: str = PREPARE) -> Export:
