@@ -17,7 +17,7 @@ from grpo_tui.draft import FACT_NAMES, STEPS, DatasetAnswer, Draft, HardwareAnsw
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret
-from grpo_tui.survey import SUGGEST_ROWS, Data, survey
+from grpo_tui.survey import SUGGEST_ROWS, Data, RowView, survey
 
 if TYPE_CHECKING:
     from grpo_tui.child import Worker
@@ -526,6 +526,23 @@ class Session:
 
         place = lengths.model_place(draft.model.name, self.project)
         return lengths.render(self.worker("tokenize"), place, dict(raw), draft.dataset, revision=draft.model.revision)
+
+    def row(self, draft: Draft, number: int) -> RowView | Problem:
+        """Row `number` of the source, from 0."""
+        from grpo_tui.dataset.prompts import prepare_function
+        from grpo_tui.dataset.rows import UnreadableError
+
+        source = self.source(draft)
+        if isinstance(source, Problem):
+            return source
+        try:
+            raw = source.row(number)
+        except UnreadableError as error:
+            return error.problem
+        if raw is None:
+            return Problem(f"row {number + 1}", "There is no such row.", "Choose a lower number.")
+        made = prepare_function(draft.dataset)(raw)
+        return RowView(number=number, raw=raw, prepared=made, trouble="" if made else "This row is left out.")
 
     def prepared(self, draft: Draft) -> list[Mapping[str, Any]] | Problem:
         """The first rows as the training sees them; rows that are left out are not among them."""

@@ -83,6 +83,9 @@ class Data:
 
     faults: tuple[Fault, ...]
     lengths: Lengths | None
+    advice: str
+    """How the lengths stand to those of other runs; empty: they were not counted."""
+
     code: str
     """Source of `prepare`."""
 
@@ -166,6 +169,7 @@ def survey(
         choices=tuple(choices(source.columns, first)),
         faults=scan.faults,
         lengths=measured,
+        advice=lengths.advice(measured) if measured else "",
         code=prepare_code(answer),
         load_call=load_call(source, project),
         reasons={

@@ -1,5 +1,6 @@
 """The prompts to practise on: where they are, how a row becomes one, and what is wrong with some of them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -9,11 +10,11 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from grpo_tui.draft import Draft
+from grpo_tui.draft import Draft, Example
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Show, Type, Write, listing, whole_or_nothing
+from .dialogs import Show, Type, Write, listing, positive, whole_or_nothing
 from .drawn import GLYPHS, Block, Choice, Column, Field, Fields, Rows
 from .line import fit, wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -35,12 +36,16 @@ class DatasetStep(Step, inherit_bindings=False):
     HELP = (
         "Everything shown was really read: rows as they are, prompts as the model will see them, tokens counted by the "
         "model's own tokenizer. Nothing in your data is changed; rows are left out while training reads them. "
-        "c shows the code that turns a row into a prompt, v a row as it is in the file."
+        "c shows the code that turns a row into a prompt, v a row as it is in the file, o any other row, x what the "
+        "rule takes out of the answers and where it finds nothing, p the columns that training will have."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "raw", "row as it is"),
         Binding("c", "code", "code"),
         Binding("t", "template", "template"),
+        Binding("x", "extraction", "what is taken", show=False),
+        Binding("o", "other", "other row", show=False),
+        Binding("p", "columns", "columns", show=False),
         Binding("d", "faults", "faults", show=False),
         *FRAME_KEYS,
     ]
@@ -109,7 +114,6 @@ class DatasetStep(Step, inherit_bindings=False):
 
     def _show_fields(self) -> None:
         answer, data = self.draft.dataset, self.data
-        names = [column.name for column in data.source.columns] if data else []
         sources = tuple(Choice(name, name) for name in self.files)
         fields = [
             Field(
@@ -124,7 +128,7 @@ class DatasetStep(Step, inherit_bindings=False):
         ]
         if data:
             why = data.reasons
-            columns = tuple(Choice(name, name) for name in names)
+            columns = tuple(Choice(name, name) for name in data.choices)
             rules = tuple(Choice(name, label, note) for name, label, note in self.session.extraction_rules())
             rule = next((choice.label for choice in rules if choice.value == answer.extract), answer.extract)
             systems = (
@@ -187,6 +191,24 @@ class DatasetStep(Step, inherit_bindings=False):
                     hint="Tokens; empty: no limit",
                     check=whole_or_nothing,
                 ),
+                Field(
+                    key="examples",
+                    label="Examples",
+                    value=f"{len(answer.examples)} shown" if answer.examples else "none",
+                    current=spelled_examples(answer.examples),
+                    note="worked examples before every prompt",
+                    hint="Question, a line with --- alone, answer; a line with === alone before the next one.",
+                    long=True,
+                ),
+                Field(
+                    key="eval_share",
+                    label="Held out",
+                    value=f"{answer.eval_share:.0%}" if answer.eval_share else "none",
+                    current=f"{100 * answer.eval_share:g}" if answer.eval_share else "",
+                    note=f"{data.held_out:,} prompts for trials in between" if data.held_out else "kept for trials",
+                    hint="Percent of the prompts, chosen by their text; empty: none.",
+                    check=percent_or_nothing,
+                ),
             ]
         self.query_one("#columns", Fields).show(fields, "found from names and rows" if data else None)
 
@@ -236,7 +258,7 @@ class DatasetStep(Step, inherit_bindings=False):
         if (data := self.data) is None:
             return []
         text, lengths = self.palette.text, data.lengths
-        facts = [("rows", data.rows_words), ("usable", f"{data.usable:,}")]
+        facts = [("rows", data.rows_words), ("to train on", f"{data.usable:,}")]
         if lengths is not None:
             facts.append(("prompt tokens", f"p50 {lengths.p50:,}  p99 {lengths.p99:,}  longest {lengths.longest:,}"))
         sizes = (12, 12, max(24, min(44, width - 26)))[: len(facts)]
@@ -248,6 +270,8 @@ class DatasetStep(Step, inherit_bindings=False):
             rows[-1].append_text(
                 text((histogram([bar.count for bar in lengths.histogram], min(20, width - sum(sizes))), "accent"))
             )
+        if data.advice and self.size.height >= 30:
+            rows += wrap(self.palette, data.advice, width, "muted")
         return rows
 
     def _seen(self, width: int) -> Sequence[Text]:
@@ -303,8 +327,19 @@ class DatasetStep(Step, inherit_bindings=False):
             self._set(max_prompt_tokens=int(event.value or 0))
         elif event.key == "extract":
             self._set(extract=event.value, extract_argument="")
+        elif event.key == "eval_share":
+            self._set(eval_share=float(event.value.replace(",", ".") or 0) / 100)
+        elif event.key == "examples":
+            self._take_examples(event.value)
         else:
             self._set(**{event.key: event.value})
+
+    def _take_examples(self, text: str) -> None:
+        examples = read_examples(text)
+        if examples is None:
+            self.notify("Each example needs a question, a line ---, and an answer.", severity="warning", markup=False)
+            return
+        self._set(examples=examples)
 
     def _set(self, **changes: object) -> None:
         dataset = replace(self.draft.dataset, **changes)  # type: ignore[arg-type]  # fields of DatasetAnswer
@@ -349,6 +384,86 @@ class DatasetStep(Step, inherit_bindings=False):
             ]
 
         self.app.push_screen(Show(f"Row {view.number + 1:,} as it is", rows))
+
+    def action_other(self) -> None:
+        """Any row of the source, as it is and as the model will see it."""
+
+        def typed(number: str | None) -> None:
+            if number:
+                self._read_row(int(number) - 1)
+
+        self.app.push_screen(Type("Row", "", "Its number, from 1.", check=whole_or_nothing), typed)
+
+    @work(thread=True, exclusive=True, group="row")
+    def _read_row(self, number: int) -> None:
+        found = self.session.row(self.draft, number)
+        if isinstance(found, Problem):
+            self.app.call_from_thread(self.app.notify, str(found), severity="error", markup=False)
+            return
+
+        def rows(width: int) -> Sequence[Text]:
+            wide = {"as it is": found.raw, "as training takes it": found.prepared or {"": found.trouble}}
+            lines: list[Text] = []
+            for title, values in wide.items():
+                lines.append(head(self.palette, width, title))
+                for name, value in values.items():
+                    lead = self.palette.text((f"{one_line(name, 14):<15}", "muted"))
+                    lines += wrap(self.palette, inert(str(value), 4000), width, "text", lead)
+            return lines
+
+        self.app.call_from_thread(self.app.push_screen, Show(f"Row {number + 1:,}", rows))
+
+    def action_extraction(self) -> None:
+        """What the rule takes out of the first answers, and where it finds nothing."""
+        if self.data is None or (found := self.data.extraction) is None:
+            self.notify("No column is chosen for the answer.", markup=False)
+            return
+
+        def rows(width: int) -> Sequence[Text]:
+            text = self.palette.text
+            taken = found.looked_at - found.failed_count - found.missing_count
+            lines = wrap(
+                self.palette,
+                f"Of the first {found.looked_at:,} rows: {taken:,} have an answer, in {found.failed_count:,} the rule "
+                f"finds none, {found.missing_count:,} have nothing there.",
+                width,
+            )
+            if found.failed:
+                named = ", ".join(f"{number + 1:,}" for number in found.failed)
+                lines += wrap(self.palette, f"Nothing found in rows {named}.", width, "text", text(("! ", "warn bold")))
+            for each in found.yields:
+                lines.append(text())
+                lead = text((f"{each.row + 1:>6,}  ", "muted"))
+                lines += wrap(self.palette, one_line(each.before, 400), width, "muted", lead)
+                lines += wrap(self.palette, one_line(each.after, 200), width, "text bold", text(("     →  ", "accent")))
+            return lines
+
+        self.app.push_screen(Show("What is taken out of the answers", rows))
+
+    def action_columns(self) -> None:
+        """The columns as training will have them."""
+        if self.data is None:
+            return
+        found = self.data.columns
+
+        def rows(width: int) -> Sequence[Text]:
+            text = self.palette.text
+            lines = [text((f"{'name':<22}{'type':<10}{'filled':>7}  example", "muted"))]
+            for column in found:
+                share = f"{column.filled / column.of:.0%}" if column.of else "–"
+                lines.append(
+                    fit(
+                        text(
+                            (f"{one_line(column.name, 21):<22}", "text bold"),
+                            (f"{one_line(column.type, 9):<10}{share:>7}  ", "text"),
+                            (one_line(str(column.example), 200), "muted"),
+                        ),
+                        width,
+                    )
+                )
+            return lines
+
+        self.app.push_screen(Show("Columns that training has", rows))
 
     def action_code(self) -> None:
         """The code that turns a row into a prompt."""
@@ -404,6 +519,25 @@ class DatasetStep(Step, inherit_bindings=False):
         if stop is not None:
             return Trouble(one_line(f"{stop.count:,} rows: {stop.text}", 200), "space", "on the fault: leave them out")
         return Trouble("No row can be used.", "space", "change a column") if not self.data.usable else None
+
+
+def spelled_examples(examples: Sequence[Example]) -> str:
+    """Worked examples as they are edited: see `read_examples`."""
+    return "\n===\n".join(f"{each.question}\n---\n{each.answer}" for each in examples)
+
+
+def read_examples(text: str) -> tuple[Example, ...] | None:
+    """Examples as they were typed: question, `---`, answer, with `===` between two; None: a part is missing."""
+    parts = [part for part in re.split(r"^===$", text, flags=re.MULTILINE) if part.strip()]
+    halves = [re.split(r"^---$", part, maxsplit=1, flags=re.MULTILINE) for part in parts]
+    if any(len(half) != 2 or not half[0].strip() or not half[1].strip() for half in halves):
+        return None
+    return tuple(Example(question=question.strip(), answer=answer.strip()) for question, answer in halves)
+
+
+def percent_or_nothing(text: str) -> str:
+    """A check: a percentage below 100, or nothing."""
+    return text and (positive(text) or ("" if float(text.replace(",", ".")) < 100 else "Less than 100 must be left."))
 
 
 def histogram(counts: Sequence[int], width: int) -> str:

@@ -1,0 +1,108 @@
+"""The dataset step on a user's own file: what is taken, what is kept apart, and any row of it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from grpo_tui.screens.app import GrpoApp
+from grpo_tui.screens.dataset import DatasetStep, read_examples, spelled_examples
+from textual.pilot import Pilot
+from textual.widgets import TextArea
+
+from grpo_tui import state
+from grpo_tui.draft import DatasetAnswer, Example
+from tests.screens.conftest import own_model, ready, running, text_of, until
+
+
+@pytest.fixture
+def app(project: Path, make_app: Callable[..., GrpoApp]) -> GrpoApp:
+    """The wizard at its dataset step, with 300 rows of which one answer has no marker."""
+    project.mkdir()
+    rows = [{"instruction": f"What is {n} plus {n}?", "output": f"It is {2 * n}. #### {2 * n}"} for n in range(300)]
+    rows[6]["output"] = "It is hard to say."
+    (project / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    draft = own_model(project)
+    draft = replace(draft, task=replace(draft.task, recipe=""), dataset=DatasetAnswer(), step="dataset")
+    draft = replace(draft, dataset=replace(draft.dataset, source="rows.jsonl"))
+    assert state.save(project, draft) is None
+    return make_app()
+
+
+async def at_dataset(pilot: Pilot[str]) -> DatasetStep:
+    step = await ready(pilot)
+    assert isinstance(step, DatasetStep)
+    return step
+
+
+async def answered(pilot: Pilot[str], step: DatasetStep, key: str, *keys: str) -> None:
+    """Change the field `key` by typing, or open its dialog."""
+    fields = step.query_one("#columns")
+    names = [field.key for field in fields.fields]  # type: ignore[attr-defined]  # it is a Fields
+    fields.focus()
+    fields.cursor = names.index(key)  # type: ignore[attr-defined]  # as above
+    await pilot.press("space")
+    await pilot.pause()
+    if keys:
+        await pilot.press(*keys)
+        await ready(pilot)
+
+
+async def test_what_the_rule_takes_and_where_it_finds_nothing_can_be_read(app: GrpoApp) -> None:
+    async with running(app, size=(120, 40)) as pilot:
+        step = await at_dataset(pilot)
+        assert step.draft.dataset.extract == "after_marker"
+        await pilot.press("x")
+        await pilot.pause()
+        shown = text_of(app.screen)
+        assert "in 1 the rule finds none" in " ".join(shown.split())
+        assert "Nothing found in rows 7" in shown
+        assert "#### 0" in shown
+
+
+async def test_any_row_can_be_looked_at(app: GrpoApp) -> None:
+    async with running(app, size=(120, 40)) as pilot:
+        await at_dataset(pilot)
+        await pilot.press("o")
+        await pilot.press(*"299", "enter")
+        await until(pilot, "the row", lambda: "298 plus 298" in text_of(app.screen))
+        await pilot.press("escape")
+        await ready(pilot)
+        await pilot.press("o")
+        await pilot.press(*"301", "enter")
+        await until(pilot, "the refusal", lambda: any("no such row" in toast.message for toast in app._notifications))
+
+
+async def test_prompts_kept_apart_are_no_longer_trained_on(app: GrpoApp, project: Path) -> None:
+    async with running(app, size=(120, 40)) as pilot:
+        step = await at_dataset(pilot)
+        assert step.data is not None
+        assert (step.data.usable, step.data.held_out) == (299, 0)
+        await answered(pilot, step, "eval_share", *"10", "enter")
+        assert step.data.usable + step.data.held_out == 299
+        assert 15 <= step.data.held_out <= 50
+        assert "is_held_out" in step.data.code
+    loaded = state.load(project)
+    assert isinstance(loaded, state.Loaded)
+    assert loaded.draft.dataset.eval_share == 0.1
+
+
+async def test_worked_examples_stand_before_every_prompt(app: GrpoApp) -> None:
+    async with running(app, size=(120, 40)) as pilot:
+        step = await at_dataset(pilot)
+        await answered(pilot, step, "examples")
+        pilot.app.screen.query_one(TextArea).text = "What is 1 plus 1?\n---\n2"
+        await pilot.press("ctrl+s")
+        await until(pilot, "the example", lambda: len(step.draft.dataset.examples) == 1)
+        await ready(pilot)
+        assert step.data is not None
+        roles = [role for role, _ in step.data.head[0].messages]
+        assert roles[-3:] == ["user", "assistant", "user"]
+
+
+def test_examples_are_written_as_they_are_read() -> None:
+    examples = (Example(question="a\nb?", answer="c"), Example(question="d?", answer="e\nf"))
+    assert read_examples(spelled_examples(examples)) == examples
+    assert read_examples("") == ()
+    assert read_examples("only a question") is None
