@@ -3,6 +3,7 @@
 import argparse
 import ast
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,12 @@ from grpo_tui.draft import FACT_NAMES, Draft, stale
 from grpo_tui.hardware.environment import Check
 from grpo_tui.inert import inert, one_line
 from grpo_tui.plan import files
-from grpo_tui.plan.memory import GIB, predict
+from grpo_tui.plan.checks import packages
+from grpo_tui.plan.footing import Footing, footing_of
+from grpo_tui.plan.ladder import climb
+from grpo_tui.plan.memory import GIB
 from grpo_tui.plan.plan import Plan
+from grpo_tui.plan.situation import Card
 from grpo_tui.problem import Problem
 from grpo_tui.run import folder, launch
 
@@ -63,12 +68,25 @@ def execute(args: argparse.Namespace) -> int:
         for check in checks:
             print(inert(f"{_MARKS[check.level]} {check.text}"))
             if check.remedy and check.level != "ok":
-                print(inert(f"  → {check.remedy}"))
+                print("\n".join(_indented(inert(check.remedy))))
         print("\nReady to run." if not failed else f"\n{len(failed)} to mend before it can run.")
     return 2 if failed else 0
 
 
 _MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
+
+
+def _indented(remedy: str) -> Iterator[str]:
+    """Behind an arrow, in lines of 80 columns as far as words are shorter."""
+    for place, line in enumerate(remedy.splitlines()):
+        yield from textwrap.wrap(
+            line,
+            80,
+            initial_indent="    " if place else "  → ",
+            subsequent_indent="      " if line.startswith("- ") else "    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def _config_text(project: Path) -> str | Problem:
@@ -114,13 +132,14 @@ def _checks(
         yield from map(_failed, plan)
     elif not unknown:
         experts = None if isinstance(model, Problem) else model.shape.experts
-        found = check(plan, session.worker("introspect"), rows=rows, experts=experts)
+        stands = None if isinstance(model, Problem) else _footing(session, plan, model, data)
+        found = check(plan, session.worker("introspect"), rows=rows, experts=experts, footing=stands)
         yield from map(_failed, found)
         if not found:
             versions = ", ".join(f"{name} {schema.versions.get(name, '')}" for name in ("trl", "transformers"))
             yield Check("grpo", "ok", f"Every value is accepted by {versions}: {plan.batch.words()}.")
-        if not found and not isinstance(model, Problem):
-            yield from _memory(session, plan, model, data)
+        if not found and stands is not None:
+            yield _memory(stands)
         if rows is not None and plan.total_steps:
             yield Check("steps", "ok", f"{plan.total_steps:,} optimizer steps.")
     yield from _rewards(session, draft, data)
@@ -158,42 +177,42 @@ def _data(data: "Data | Problem") -> Iterator[Check]:
         yield Check(f"data.{fault.kind}", level, fault.text, f"Choose in the dataset step: {', '.join(fault.choices)}.")
 
 
-def _memory(session: "Session", plan: Plan, model: "ModelFacts", data: "Data | Problem") -> Iterator[Check]:
+def _footing(session: "Session", plan: Plan, model: "ModelFacts", data: "Data | Problem") -> Footing:
+    """What the plan stands on here. A unified GPU is not filled: the system and other programs live there too."""
     longest = plan.value("data.max_prompt_tokens") or 0
     if not isinstance(data, Problem) and data.longest:
         longest = min(longest, data.longest) if longest else data.longest
-    grpo = plan.section("grpo")
-    memory = predict(
-        model.shape,
-        plan.method,
-        grpo,
-        plan.world_size,
-        prompt_tokens=longest or 512,
-        rank=int(plan.value("lora.r", 16)),
-        dtype=str(plan.value("model.dtype", "float32")),
-        cpu=plan.cpu,
-        strategy=str(plan.value("launch.strategy") or "ddp"),
-    )
     machine = session.machine()
     gpus = launch.choose_gpus(plan.as_config(), machine)
-    free = (
-        [machine.memory_available_bytes]
-        if plan.cpu
-        else [g.free_bytes for g in gpus]
-        if isinstance(gpus, tuple)
-        else []
+    cards = [
+        Card(total_bytes=gpu.total_bytes, free_bytes=gpu.free_bytes, unified=gpu.unified)
+        for gpu in (() if isinstance(gpus, Problem) else gpus)
+    ]
+    free = [machine.memory_available_bytes] if plan.cpu else [card.budget_bytes for card in cards]
+    total = [] if plan.cpu else [card.total_bytes for card in cards]
+    return footing_of(
+        plan,
+        model.shape,
+        prompt_tokens=longest or 512,
+        available_bytes=min((size for size in free if size), default=0),
+        total_bytes=min((size for size in total if size), default=0),
+        packages=packages(),
     )
-    available = min((size for size in free if size), default=0)
-    words = f"Predicted peak {memory.peak_bytes / GIB:.1f} GiB of {memory.place}, most of it {memory.dominant}"
+
+
+def _memory(stands: Footing) -> Check:
+    memory, available = stands.memory, stands.available_bytes
+    words = f"Predicted peak {stands.peak_bytes / GIB:.1f} GiB of {memory.place}, most of it {memory.dominant}"
     if memory.estimate:
         words += " (a rough estimate)"
-    if not available:
-        yield Check("memory", "ok", f"{words}.")
-    elif memory.fits(available):
-        yield Check("memory", "ok", f"{words}; {available / GIB:.1f} GiB are free.")
-    else:
-        remedy = f"What helps most: {'; '.join(memory.turn)}."
-        yield Check("memory", "warn", f"{words}; only {available / GIB:.1f} GiB are free.", remedy)
+    if stands.fits is None:
+        return Check("memory", "ok", f"{words}.")
+    if stands.fits:
+        return Check("memory", "ok", f"{words}; {available / GIB:.1f} GiB are free.")
+    rungs = climb(stands)
+    lines = "\n".join(f"- {rung}" for rung in rungs)
+    remedy = f"It fits with:\n{lines}" if rungs else "Choose a smaller model, or a larger device."
+    return Check("memory", "warn", f"{words}; only {available / GIB:.1f} GiB are free.", remedy)
 
 
 def _rewards(session: "Session", draft: Draft, data: "Data | Problem") -> Iterator[Check]:

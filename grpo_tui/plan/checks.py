@@ -15,9 +15,11 @@ from typing import Any
 
 from grpo_tui.plan.batch import read, too_few_rows
 from grpo_tui.plan.dialect import CHOICES, Caller, bad_choice
+from grpo_tui.plan.footing import Footing
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.situation import AMPERE
 from grpo_tui.plan.spread import launch_problems
+from grpo_tui.plan.vllm_share import share_problems
 from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret, scrubbed, shows_secret
 
@@ -298,10 +300,12 @@ def check(
     rows: int | None = None,
     experts: int | None = None,
     installed: Collection[str] | None = None,
+    footing: Footing | None = None,
 ) -> list[Problem]:
     """Everything that is known to be wrong with `plan`; an empty list is no proof, but nothing is left unasked.
 
-    `worker` (`introspect`) constructs the installed configuration; without one that part is left out.
+    `worker` (`introspect`) constructs the installed configuration; without one that part is left out. vLLM's share
+    of the device is looked at where the `footing` of the plan is given, and nothing else is wrong.
     """
     subject = Subject(
         plan=plan,
@@ -314,4 +318,6 @@ def check(
     if worker is not None:
         named = {problem.where for problem in problems}
         problems += [problem for problem in constructed(plan, worker) if problem.where not in named]
+    if footing is not None and not problems:
+        problems = share_problems(footing)
     return problems

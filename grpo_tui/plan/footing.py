@@ -33,6 +33,9 @@ class Footing:
     """A length that most prompts stay under (the 95th percentile); 0: not measured."""
 
     world: int = 1
+    strategy: str = "ddp"
+    """How the processes divide the training, one of `sharding.STRATEGIES`."""
+
     rank: int = 16
     dtype: str = "bfloat16"
     available_bytes: int = 0
@@ -57,6 +60,7 @@ class Footing:
             rank=self.rank,
             dtype=self.dtype,
             cpu=self.cpu,
+            strategy=self.strategy,
         )
 
     @property
@@ -131,6 +135,7 @@ def footing_of(plan: Plan, shape: ModelShape, **known: Any) -> Footing:
         "rank": rank if isinstance(rank, int) else 16,
         "dtype": str(plan.value("model.dtype", "float32")),
         "world": plan.world_size,
+        "strategy": str(plan.value("launch.strategy") or "ddp"),
         "cpu": plan.cpu,
         **known,
     }

@@ -4,6 +4,7 @@ Every rung keeps the completions that one optimizer step learns from, and the co
 only how the work is cut up stand first, then those that cost time, then those that change what is trained.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +13,13 @@ from grpo_tui.draft import Draft
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import Batch
 from grpo_tui.plan.footing import Footing
+from grpo_tui.plan.memory import GIB
+from grpo_tui.plan.sharding import gathers
 from grpo_tui.plan.vllm_share import share_of
 
 Changes = Mapping[str, Any]
 
-_SHORTEST = 64
+SHORTEST = 64
 """Completions are not cut below this many tokens: hardly any answer fits."""
 
 
@@ -41,6 +44,23 @@ class Rung:
 
     needs: str = ""
     """A package that must be installed first; empty: none."""
+
+    def __str__(self) -> str:
+        """What to set, and what it frees; a phrase."""
+        changes = ", ".join(map(_in_words, self.changes.items()))
+        first = f", after pip install {self.needs}" if self.needs else ""
+        return f"{changes} (frees {self.frees_bytes / GIB:.1f} GiB{first})"
+
+
+_METHODS: Mapping[str, str] = {"lora": "a LoRA adapter", "qlora": "QLoRA (4 bit)"}
+
+
+def _in_words(change: tuple[str, Any]) -> str:
+    key, value = change
+    if key == "method":
+        return _METHODS.get(value, str(value))
+    name = key.rpartition(".")[2]
+    return f"no {name}" if value is None else f"{name} = {json.dumps(value)}"
 
 
 @dataclass(frozen=True)
@@ -144,7 +164,8 @@ def _adapter(footing: Footing) -> Iterator[Changes]:
 
 
 def _four_bit(footing: Footing) -> Iterator[Changes]:
-    usable = not footing.cpu and not footing.settings.get("fp16") and not footing.shape.quantized
+    scattered = footing.world > 1 and gathers(footing.strategy)  # weights in 4 bit cannot be
+    usable = not footing.cpu and not footing.settings.get("fp16") and not footing.shape.quantized and not scattered
     if footing.method != "qlora" and usable:
         yield {"method": "qlora", "model.dtype": "bfloat16"}
 
@@ -157,7 +178,7 @@ def _usual_prompts(footing: Footing) -> Iterator[Changes]:
 def _shorter(footing: Footing) -> Iterator[Changes]:
     now = int(footing.settings.get("max_completion_length") or 512)
     lengths = (now * part // 8 // 8 * 8 for part in (6, 4, 3, 2))
-    yield from ({"grpo.max_completion_length": length} for length in lengths if _SHORTEST <= length < now)
+    yield from ({"grpo.max_completion_length": length} for length in lengths if SHORTEST <= length < now)
 
 
 WAYS: tuple[Way, ...] = (

@@ -6,6 +6,8 @@ from typing import Any
 
 from grpo_tui.draft import Draft
 from grpo_tui.plan.batch import Batch
+from grpo_tui.plan.footing import Footing
+from grpo_tui.plan.ladder import SHORTEST, climb
 from grpo_tui.plan.memory import GIB, METHODS, predict
 from grpo_tui.plan.situation import MEMORY_SHARE, Choice, Facts, Situation
 from grpo_tui.problem import Problem
@@ -226,30 +228,40 @@ def too_large(base: Situation, methods: list[tuple[str, str]]) -> Problem:
         f"The smallest that was tried ({least.method}, batch {least.batch.per_device}, {base.completion} tokens) needs"
         f" {needed:.1f} GiB and {device} has {there:.1f} GiB free{left}."
     )
-    free = {key: choice for key, choice in base.given.items() if key not in _FREED}
-    relaxed = replace(base, given=free)
-    other = [(method, "") for method in ("lora", "qlora") if base.bf16 or method == "lora"]
-    for words, situation, ways in (
-        ("With the batch left to the tuning it fits", relaxed, methods),
-        ("A LoRA adapter fits", relaxed, [("lora", "")]),
-        ("QLoRA fits (pip install bitsandbytes)", relaxed, [one for one in other if one[0] == "qlora"]),
-        *(
-            (f"With max_completion_length = {length} it fits as {{method}}", replace(relaxed, completion=length), other)
-            for length in (256, 128, 64)
-            if length < base.completion
-        ),
-    ):
-        found = next((core for core in _cores(situation, ways) if core.memory.fits(base.available)), None)
-        if found is not None:
-            return Problem("settings", what, words.format(method=found.method) + ".")
-    cheapest = min(
-        (core.memory.needed(base.available) for core in _cores(replace(relaxed, completion=64), other)), default=0
+    rungs = climb(_footing(least))
+    if rungs:
+        lead = "This makes it fit" if len(rungs) == 1 else "Together these make it fit"
+        return Problem("settings", what, f"{lead}: {'; '.join(map(str, rungs))}.")
+    cheapest = _cheapest(base) / GIB
+    return Problem("settings", what, f"Choose a smaller model, or a device with {cheapest:.0f} GiB free at the least.")
+
+
+def _footing(core: Situation) -> Footing:
+    """What a situation stands on, for the ladder."""
+    given = {key.removeprefix("grpo."): each.value for key, each in core.given.items() if key.startswith("grpo.")}
+    rank = core.wanted("lora.r", 16)
+    return Footing(
+        shape=core.facts.model.shape,
+        method=core.method,
+        settings={**given, **_core_settings(core.given, core)},
+        prompt_tokens=core.prompt,
+        world=core.world,
+        strategy=core.strategy,
+        rank=int(rank) if isinstance(rank, int) else 16,
+        dtype=core.dtype,
+        available_bytes=core.available,
+        total_bytes=0 if core.cpu else min((card.total_bytes for card in core.cards if card.total_bytes), default=0),
+        cpu=core.cpu,
+        packages=core.facts.packages,
     )
-    return Problem(
-        "settings",
-        what,
-        f"Choose a smaller model, or a device with {cheapest / GIB:.0f} GiB free at the least.",
-    )
+
+
+def _cheapest(base: Situation) -> int:
+    """Bytes that a device must have free for the least that can be trained of this model."""
+    given = {key: choice for key, choice in base.given.items() if key not in _FREED}
+    smallest = replace(base, given=given, completion=min(base.completion, SHORTEST))
+    ways = [(method, "") for method in ("lora", "qlora") if base.bf16 or method == "lora"]
+    return min((core.memory.needed(base.available) for core in _cores(smallest, ways)), default=0)
 
 
 _FREED = (

@@ -1,6 +1,7 @@
 """`grpo-tui check` finds what would stop a run, without starting it."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,9 @@ import pytest
 
 from grpo_tui import state
 from grpo_tui.__main__ import main
+from grpo_tui.hardware.machine import GPU, Machine
+from grpo_tui.plan.memory import GIB
+from grpo_tui.session import Session
 from tests.commands.projects import answer, init, shared, workers
 
 __all__ = ["shared", "workers"]  # fixtures
@@ -124,3 +128,48 @@ def test_a_folder_without_a_sound_configuration_is_told(
         (tmp_path / "config.toml").write_text(content)
     assert main(["check", str(tmp_path), "--json"]) == 2
     assert words in answer(capsys)["problems"][0]["what"]
+
+
+@pytest.fixture
+def card(project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Plans the project for a GPU with so many GiB free, of 16, instead of the CPU."""
+    change(project, "use_cpu = true", "use_cpu = false")
+
+    def plugged(free_gib: float, *, unified: bool = False) -> None:
+        gpu = GPU(index=0, uuid="GPU-a", name="card", total_bytes=16 * GIB, free_bytes=int(free_gib * GIB),
+                  capability=(9, 0), unified=unified)  # fmt: skip
+        monkeypatch.setattr(Session, "machine", lambda self: Machine(gpus=(gpu,), kind="nvidia"))
+
+    return plugged
+
+
+def memory_check(project: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    main(["check", str(project), "--json"])
+    (found,) = (check for check in answer(capsys)["checks"] if check["id"] == "memory")
+    assert isinstance(found, dict)
+    return found
+
+
+def test_memory_that_gpu_and_system_share_is_not_counted_as_free_to_the_last(
+    project: Path, card: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    card(3.0)
+    assert memory_check(project, capsys)["level"] == "ok"
+    card(3.0, unified=True)
+    found = memory_check(project, capsys)
+    assert found["level"] == "warn"
+    assert "only 1.0 GiB are free" in found["text"]
+
+
+def test_a_plan_that_does_not_fit_is_told_with_what_to_give_up_in_lines_of_80_columns(
+    project: Path, card: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(project, "max_completion_length = 8", "max_completion_length = 40000")
+    card(8.0)
+    remedy = memory_check(project, capsys)["remedy"].splitlines()
+    assert remedy[0] == "It fits with:"
+    assert all("frees" in line for line in remedy[1:])
+    main(["check", str(project)])
+    printed = capsys.readouterr().out
+    shown = printed[printed.index("  → It fits with:") :].splitlines()
+    assert max(map(len, shown)) <= 80, shown

@@ -10,7 +10,9 @@ from grpo_tui.child import Worker
 from grpo_tui.draft import RewardItem
 from grpo_tui.plan.checks import check, constructed, packages
 from grpo_tui.plan.dialect import Schema, installed
+from grpo_tui.plan.footing import footing_of
 from grpo_tui.plan.plan import Plan, Setting
+from grpo_tui.problem import Problem
 from tests.plan.plans import draft, facts, planned
 
 EVERYTHING = ("bitsandbytes", "vllm", "flash_attn", "kernels", "wandb", "trackio", "tensorboard")
@@ -170,3 +172,22 @@ def test_a_secret_is_refused_before_it_is_written(plan: Plan, key: str, value: s
     problems = check(with_values(plan, **{f"grpo__{key}": value}), installed=EVERYTHING)
     assert any(problem.where == f"grpo.{key}" and "secret" in problem.what for problem in problems), problems
     assert not any(value in str(problem) for problem in problems)
+
+
+def test_a_share_of_vllm_that_starves_one_of_the_two_is_found_where_the_device_is_known(
+    plan: Plan, schema: Schema
+) -> None:
+    """trl#2688, vllm#5274: the library's own advice is to raise it, which is right for one of the two only."""
+    shape = facts("Qwen2.5-7B", schema, 80).model.shape
+
+    def found(share: float) -> list[Problem]:
+        shared = with_values(
+            plan, grpo__use_vllm=True, grpo__vllm_gpu_memory_utilization=share, grpo__vllm_max_model_length=1024
+        )
+        stands = footing_of(shared, shape, total_bytes=plan.available_bytes)
+        return check(shared, rows=1000, experts=0, installed=EVERYTHING, footing=stands)
+
+    assert [problem.where for problem in found(0.95)] == ["grpo.vllm_gpu_memory_utilization"]
+    assert "too little for the training" in found(0.95)[0].what
+    assert "its own copy of the weights" in found(0.1)[0].what
+    assert found(0.4) == []

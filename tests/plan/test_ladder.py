@@ -198,3 +198,12 @@ def test_where_no_share_leaves_room_for_both_raising_it_is_not_advised() -> None
 def test_sleep_is_offered_before_giving_vllm_up() -> None:
     found = ids(ladder(shared(0.9)))
     assert found.index("vllm_sleep") < found.index("lora") < found.index("no_vllm")
+
+
+def test_several_gpus_that_hold_the_weights_together_need_less_each_and_take_none_in_4_bit() -> None:
+    """FSDP2 divides what each process has, and cannot scatter weights in 4 bit."""
+    alone = replace(footing(24, method="full"), world=4)
+    together = replace(alone, strategy="fsdp2")
+    assert together.peak_bytes < alone.peak_bytes / 2
+    assert "qlora" in ids(ladder(alone))
+    assert "qlora" not in ids(ladder(together))

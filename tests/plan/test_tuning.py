@@ -1,6 +1,7 @@
 """Plans fit, are legal, and say why; what the user and a recipe set goes before the rules."""
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -270,18 +271,30 @@ def test_a_wish_that_cannot_be_is_answered_with_what_can(
     assert any(problem.where == where and words in problem.remedy for problem in found), found
 
 
-def test_a_model_too_large_for_the_card_is_refused_with_the_nearest_that_fits(schema: Schema) -> None:
+def test_a_plan_too_large_for_the_card_is_refused_with_the_changes_that_make_it_fit(schema: Schema) -> None:
+    """Each with what it frees, and none without which the others do."""
     (wide,) = problems(
         tune(draft(grpo__per_device_train_batch_size=256), facts("Qwen2.5-7B", schema, 24, packages=BITS))
     )
-    assert "batch left to the tuning" in wide.remedy
+    assert re.search(r"per_device_train_batch_size = \d+, .*\(frees \d+\.\d GiB\)", wide.remedy)
     full = replace(draft(), model=replace(draft().model, method="full"))
     (weights,) = problems(tune(full, facts("Qwen2.5-7B", schema, 24)))
-    assert "LoRA adapter fits" in weights.remedy
+    assert re.fullmatch(r"This makes it fit: a LoRA adapter.* \(frees \d+\.\d GiB\)\.", weights.remedy)
     (packing,) = problems(tune(draft(), facts("Qwen2.5-14B", schema, 24)))
-    assert "pip install bitsandbytes" in packing.remedy
+    assert "QLoRA (4 bit)" in packing.remedy
+    assert "after pip install bitsandbytes" in packing.remedy
     (hopeless,) = problems(tune(draft(), facts("Qwen2.5-32B", schema, 12, packages=BITS)))
     assert "smaller model" in hopeless.remedy
+
+
+def test_the_changes_that_a_refusal_names_make_the_plan_fit(schema: Schema) -> None:
+    answers = draft(grpo__per_device_train_batch_size=256, grpo__max_completion_length=2048)
+    (refused,) = problems(tune(answers, facts("Qwen2.5-7B", schema, 24, packages=BITS)))
+    changes = {f"grpo.{key}": int(value) for key, value in re.findall(r"(\w+) = (\d+)", refused.remedy)}
+    method = "qlora" if "QLoRA" in refused.remedy else answers.model.method
+    settings = replace(answers.settings, overrides={**answers.settings.overrides, **changes})
+    mended = replace(answers, settings=settings, model=replace(answers.model, method=method))
+    assert planned(mended, facts("Qwen2.5-7B", schema, 24, packages=BITS)).memory
 
 
 def test_a_card_typed_by_hand_is_planned_for_and_named_as_such(schema: Schema) -> None:
