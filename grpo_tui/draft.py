@@ -213,6 +213,17 @@ class SettingsAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReviewAnswer:
+    """What was tried before the yes."""
+
+    tried: str = ""
+    """`passed` or `failed`: the dry run; empty: there was none."""
+
+    rests_on: str = ""
+    """Mark of everything the training rests on at that time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Done:
     """A step that was finished: when, and on which facts its answer rests."""
 
@@ -249,6 +260,7 @@ class Draft:
     rewards: RewardsAnswer = RewardsAnswer()
     score: ScoreAnswer = ScoreAnswer()
     settings: SettingsAnswer = SettingsAnswer()
+    review: ReviewAnswer = ReviewAnswer()
     step: str = STEPS[0]
     """The step on the screen."""
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_tui.draft import FACT_NAMES, Approval, Draft
+from grpo_tui.draft import FACT_NAMES, RESTS_ON, Approval, Draft, ReviewAnswer
 from grpo_tui.pilot import rests_on
 from grpo_tui.problem import Problem
-from grpo_tui.session import Say, Session, file_hash, file_text, now
+from grpo_tui.session import Say, Session, digest, file_hash, file_text, now
 from grpo_tui.tryout import score_consent
 
 if TYPE_CHECKING:
     from grpo_tui.plan.files import FileChange
     from grpo_tui.plan.plan import Plan
     from grpo_tui.run.launch import Command, Started
+    from grpo_tui.run.trial import DryRun
     from grpo_tui.survey import Data
 
 
@@ -46,6 +47,9 @@ class Departure:
     files: tuple[str, ...]
     sha256: str
     steps: str
+    tried: str
+    """How the dry run went."""
+
     fetched: str
     """What the run fetches first, its size, where to and the free room; empty: nothing."""
 
@@ -143,6 +147,39 @@ def _pilot(session: Session, draft: Draft) -> Iterator[tuple[str, str]]:
     yield "ok" if kept.verdict == "will learn" and not old else "warn", f"Sampled: {kept.verdict}. {kept.why}{old}"
 
 
+def dry_run(session: Session, draft: Draft, outlook: Outlook, replaced: Collection[str], say: Say) -> DryRun | Problem:
+    """One real step, and one resumed from its checkpoint, of the files as they would be written, on a small model."""
+    from grpo_tui.run import trial
+
+    model = session.model(draft)
+    if isinstance(model, Problem):
+        return model
+    texts = {
+        change.name: change.new for change in outlook.changes if not change.edited_by_user or change.name in replaced
+    }
+    worker = session.extra_worker("trial", lambda: trial.start_worker(session.project))
+    return trial.dry_run(session.project, model.folder, worker=worker, texts=texts, say=say)
+
+
+def reviewed(session: Session, draft: Draft, tried: DryRun) -> Draft:
+    """The draft that knows how the dry run went."""
+    answer = ReviewAnswer(tried="passed" if tried.ok else "failed", rests_on=_rests_on(session, draft))
+    return replace(draft, review=answer)
+
+
+def _rests_on(session: Session, draft: Draft) -> str:
+    facts = session.facts(draft)
+    return digest(*(f"{name}={facts.get(name, '')}" for name in RESTS_ON["review"]))
+
+
+def tried_words(session: Session, draft: Draft) -> str:
+    """What is known of a dry run, for people."""
+    if not draft.review.tried:
+        return "not done"
+    old = "" if draft.review.rests_on == _rests_on(session, draft) else ", before something changed"
+    return f"{draft.review.tried}{old}"
+
+
 def write_files(session: Session, draft: Draft, outlook: Outlook, replaced: Collection[str] = ()) -> Draft | Problem:
     """Write what the outlook shows; files edited by the user only if named in `replaced`."""
     from grpo_tui.plan import files
@@ -198,6 +235,7 @@ def departure(session: Session, draft: Draft) -> Departure | Problem:
         files=tuple(present),
         sha256=launch.approval_hash(session.project),
         steps=_length(config.get("grpo", {})),
+        tried=tried_words(session, draft),
         fetched=_fetched(session, draft),
         changed=tuple(changed),
         warnings=tuple(warnings),

@@ -75,6 +75,7 @@ class LaunchStep(Step, inherit_bindings=False):
             ("files", ", ".join(departure.files)),
             ("hash", departure.sha256[:16] + "…"),
             ("steps", departure.steps),
+            ("dry run", departure.tried),
             *((("fetches", departure.fetched),) if departure.fetched else ()),
         )
 

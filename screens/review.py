@@ -1,6 +1,7 @@
 """What will be written, with the differences, and whether everything holds together."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -8,12 +9,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from grpo_tui import preflight
-from grpo_tui.draft import Draft
+from grpo_tui import preflight, tryout
+from grpo_tui.draft import Approval, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Show, listing
+from .dialogs import Ask, Show, listing
 from .drawn import GLYPHS, Block, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -21,6 +22,7 @@ from .widgets.panel import head
 
 if TYPE_CHECKING:
     from grpo_tui.preflight import Outlook
+    from grpo_tui.run.trial import DryRun
 
 
 class ReviewStep(Step, inherit_bindings=False):
@@ -31,13 +33,22 @@ class ReviewStep(Step, inherit_bindings=False):
     WHY = "The files are yours, and enough to train without this program."
     HELP = (
         "Space shows a file, or how it would change. A file that you have edited is kept as it is unless you choose o; "
-        "the old one then stays beside it as a backup. Values you edited in config.toml are taken over as yours."
+        "the old one then stays beside it as a backup. Values you edited in config.toml are taken over as yours. "
+        "d makes one real step of this training on the CPU, and a second one from its checkpoint, with your data, "
+        "template, rewards and settings and a tiny random model of the same architecture: what fails at step 1 fails "
+        "here, within a minute."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "overwrite", "keep mine / replace"), *FRAME_KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "dry_run", "dry run"),
+        Binding("o", "overwrite", "keep mine / replace"),
+        *FRAME_KEYS,
+    ]
 
     outlook: "Outlook | None" = None
     replaced: "frozenset[str]" = frozenset()
     """Files edited by the user that shall be replaced all the same."""
+
+    tried: "DryRun | None" = None
 
     def body(self) -> ComposeResult:
         yield Rows(
@@ -49,6 +60,7 @@ class ReviewStep(Step, inherit_bindings=False):
             id="files",
         )
         yield Block(self._list, id="list")
+        yield Block(self._tried, id="tried")
 
     def find(self, say: Say) -> object:
         return preflight.outlook(self.session, self.draft, say)
@@ -78,6 +90,66 @@ class ReviewStep(Step, inherit_bindings=False):
         )
         self.query_one(Rows).show(cells, f"in {self.session.project.name}", empty=empty)
         self.query_one("#list", Block).redraw()
+        self.query_one("#tried", Block).redraw()
+
+    def _tried(self, width: int) -> Sequence[Text]:
+        text, tried = self.palette.text, self.tried
+        if self.outlook is None:
+            return []
+        if tried is None:
+            rows = [head(self.palette, width, "Dry run")]
+            words = "d makes one real step with your data, rewards and settings, on a tiny model of this architecture."
+            return [*rows, *wrap(self.palette, words, width, "muted", " ")]
+        state = "ok" if tried.ok else "fail"
+        rows = [head(self.palette, width, "Dry run", reading=text((f"{tried.seconds:.0f} s", "muted")))]
+        if tried.ok:
+            words = f"{tried.steps} steps were made, the second one from the first one's checkpoint."
+            rows.append(text((f" {GLYPHS[state]} ", f"{state} bold"), (words, "text")))
+        for problem in tried.problems:
+            rows += wrap(
+                self.palette, one_line(str(problem), 600), width, "text", text((f" {GLYPHS[state]} ", f"{state} bold"))
+            )
+        return [*rows, *wrap(self.palette, f"Not covered: {', '.join(tried.uncovered)}.", width, "muted", "   ")]
+
+    def action_dry_run(self) -> None:
+        """One real step on a small model, after the yes to run the rewards where one is needed."""
+
+        def find_consent(say: Say) -> Problem | None:
+            say("Looking at rewards and data…")
+            self.app.call_from_thread(self._ask_to_try, tryout.score_consent(self.session, self.draft))
+            return None
+
+        if self.outlook is not None and not self.read_only:
+            self.do(find_consent)
+
+    def _ask_to_try(self, consent: Approval | None) -> None:
+        def trial(say: Say) -> Problem | None:
+            if (outlook := self.outlook) is None:
+                return None
+            say("A dry run: one real step on a tiny model…")
+            found = preflight.dry_run(self.session, self.draft, outlook, self.replaced, say)
+            if isinstance(found, Problem):
+                return found
+            self.tried = found
+            self.app.call_from_thread(self.answer, preflight.reviewed(self.session, self.draft, found))
+            return None
+
+        def about(width: int) -> Sequence[Text]:
+            words = (
+                f"Runs the functions of {self.draft.rewards.file} on rows of {self.draft.dataset.source}, in a process "
+                "of its own, without your tokens. Code can still read files and use the network."
+            )
+            return wrap(self.palette, one_line(words, 600), width)
+
+        def answered(yes: bool | None) -> None:
+            if yes and consent is not None:
+                self.answer(replace(self.draft, approvals=(*self.draft.approvals, consent)))
+                self.do(trial)
+
+        if consent is None:
+            self.do(trial)
+        else:
+            self.app.push_screen(Ask("Run the reward functions?", about, yes="run them", no="not now"), answered)
 
     def _list(self, width: int) -> Sequence[Text]:
         if (outlook := self.outlook) is None:
