@@ -157,8 +157,12 @@ def folders(root: Path | None = None) -> list[Path]:
 
 
 def find(root: Path | None = None) -> list[Recipe]:
-    """The sound recipes in `root` (default: the shipped ones), by name. `read` says what is wrong with another one."""
-    return [recipe for recipe in map(read, folders(root)) if isinstance(recipe, Recipe)]
+    """The sound recipes in `root` (default: the shipped ones). `read` says what is wrong with another one.
+
+    Those that bring their model come first, since they run anywhere; then by name.
+    """
+    sound = [recipe for recipe in map(read, folders(root)) if isinstance(recipe, Recipe)]
+    return sorted(sound, key=lambda recipe: (not isinstance(recipe.model, Path), recipe.name))
 
 
 def read(folder_or_name: str | Path) -> Recipe | Problem:

@@ -228,7 +228,7 @@ class GrpoApp(ThemedApp[str]):
 
     def on_launch_step_launched(self, message: LaunchStep.Launched) -> None:
         """Watch the run."""
-        if message.draft != self.draft:
+        if message.started:
             self.keep(finish(message.draft, "launch", now(), self.facts))
         self.watch_run(message.run)
 

@@ -45,6 +45,8 @@ class LaunchStep(Step, inherit_bindings=False):
 
         draft: Draft
         run: Path
+        started: bool = False
+        """It was started just now."""
 
     departure: "Departure | None" = None
     starting = False
@@ -165,7 +167,7 @@ class LaunchStep(Step, inherit_bindings=False):
         if isinstance(result, Problem):
             self.refuse([result])
             return
-        self.post_message(self.Launched(self.draft, result.run))
+        self.post_message(self.Launched(self.draft, result.run, started=True))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "monitor":

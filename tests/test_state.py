@@ -21,6 +21,8 @@ from grpo_tui.draft import (
     Example,
     HardwareAnswer,
     ModelAnswer,
+    PilotAnswer,
+    ReviewAnswer,
     RewardItem,
     RewardsAnswer,
     ScoreAnswer,
@@ -45,7 +47,13 @@ FULL = Draft(
         seed=7,
     ),
     rewards=RewardsAnswer(items=(RewardItem(name="correct"), RewardItem(name="brevity", weight=0.125))),
-    score=ScoreAnswer(samples=("4", "", "\x1b[31mred"), row=3),
+    score=ScoreAnswer(
+        samples=("4", "", "\x1b[31mred"),
+        row=3,
+        skipped=True,
+        pilot=PilotAnswer(verdict="too hard", why="0 % pass.", pass_rate=0.0, prompts=32, generations=8, rests_on="p"),
+    ),
+    review=ReviewAnswer(tried="failed", rests_on="r"),
     settings=SettingsAnswer(
         prefer="speed", overrides={"grpo.learning_rate": 1e-6, "grpo.bf16": True, "lora.r": 16, "grpo.x": math.inf}
     ),
