@@ -124,15 +124,19 @@ class OutOfMemory:
             said.append(
                 f": {_size(self.asked)} more were asked for and {_size(self.free)} of {_size(self.total)} were free"
             )
+            if self.missing:
+                said.append(f", {_size(self.missing)} too few")
         said.append(".")
         if self.others:
             said.append(f" Other processes hold {_size(self.others)} of it.")
         if self.fragmented:
             said.append(f" {_size(self.unallocated)} were reserved in pieces that are too small (fragmentation).")
+        elif self.unallocated:
+            said.append(f" It is no fragmentation: only {_size(self.unallocated)} were reserved and unused.")
         return "".join(said)
 
-    def remedy(self, trl: str = "") -> str:
-        """What to do, by phase; `trl`: the version that ran, if known."""
+    def remedy(self, trl: str = "", change: str = "") -> str:
+        """What to do; `trl`: the version that ran, if known; `change`: of the configuration, else that of the phase."""
         ways = []
         if self.others >= max(1, self.missing):
             ways.append("end the other processes on this GPU, or take another one")
@@ -140,7 +144,7 @@ class OutOfMemory:
             ways.append(
                 "start with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (not together with vLLM's sleep mode)"
             )
-        ways.append(_ADVICE[self.phase])
+        ways.append(change or _ADVICE[self.phase])
         if self.phase in ("train", "score") and trl and _version(trl) < _FUSED_HEAD:
             ways.append("or upgrade TRL: from 1.15 on this phase takes a fraction of the memory")
         text = "; ".join(ways)

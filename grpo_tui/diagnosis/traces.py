@@ -368,7 +368,11 @@ def _advice(key: str) -> str:
 def _own_line(stack: str) -> str:
     """File name and line of the innermost frame in code that is no library's; empty: there is none."""
     own = [each for each in _FRAME.finditer(stack) if not _LIBRARIES.search(each["file"])]
-    return f"{PurePath(own[-1]['file']).name}:{own[-1]['line']}" if own else ""
+    return _place(own[-1]) if own else ""
+
+
+def _place(frame: re.Match[str]) -> str:
+    return f"{one_line(PurePath(frame['file']).name, 60)}:{frame['line']}"
 
 
 def _unknown(chain: str) -> Trace | None:
@@ -382,7 +386,7 @@ def _unknown(chain: str) -> Trace | None:
     kind, said = ended["kind"].rpartition(".")[2], one_line(ended["said"] or "", 400)
     own = [each for each in frames if not _LIBRARIES.search(each["file"])]
     place = own[-1] if own else frames[-1] if frames else None
-    where = f"{PurePath(place['file']).name}:{place['line']}" if place else "training"
+    where = _place(place) if place else "training"
     what = said if kind == "SystemExit" else f"It ended with {kind}{': ' if said else ''}{said}"
     line = one_line(place["text"] or "", 160) if place else ""
     return Trace(

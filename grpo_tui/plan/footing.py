@@ -76,14 +76,32 @@ class Footing:
     @property
     def phases(self) -> dict[str, int]:
         """Peak bytes by phase, with what vLLM holds, and without the part of the cache that is kept in main memory."""
-        memory = self.memory
-        phases = memory.phases
+        return self._phases()
+
+    @property
+    def reserved(self) -> dict[str, int]:
+        """The same without CUDA's own part: what torch reserves."""
+        return self._phases("CUDA and workspaces", "Python and torch")
+
+    @property
+    def allocated(self) -> dict[str, int]:
+        """The same without what torch reserves and does not use."""
+        return self._phases("CUDA and workspaces", "Python and torch", "allocator")
+
+    def _phases(self, *left_out: str) -> dict[str, int]:
+        parts = {
+            phase: {part.name: part.bytes for part in parts if part.name not in left_out}
+            for phase, parts in self.memory.parts_by_phase.items()
+        }
+        generate = parts["generate"]
         if self.settings.get("use_vllm"):  # transformers generates nothing then
-            phases["generate"] -= _bytes(memory, "generate", "key-value cache", "sampling", "allocator")
+            for name in ("key-value cache", "sampling", "allocator"):
+                generate.pop(name, None)
         elif str(self.settings.get("cache_implementation") or "").startswith("offloaded"):
             # transformers keeps one layer on the GPU and fetches the next one meanwhile (OffloadedCache).
-            cache = _bytes(memory, "generate", "key-value cache")
-            phases["generate"] -= max(0, cache - 2 * cache // self.shape.layers)
+            cache = generate.get("key-value cache", 0)
+            generate["key-value cache"] = min(cache, 2 * cache // self.shape.layers)
+        phases = {phase: sum(sizes.values()) for phase, sizes in parts.items()}
         if self.colocated:
             held = int(self.share * (self.total_bytes or self.available_bytes))
             asleep = ASLEEP_BYTES if self.settings.get("vllm_enable_sleep_mode") else held
@@ -140,7 +158,3 @@ def footing_of(plan: Plan, shape: ModelShape, **known: Any) -> Footing:
         **known,
     }
     return Footing(shape=shape, method=plan.method, settings=plan.section("grpo"), **values)
-
-
-def _bytes(memory: Memory, phase: str, *names: str) -> int:
-    return sum(part.bytes for part in memory.parts_by_phase[phase] if part.name in names)

@@ -22,7 +22,7 @@ from grpo_tui.hardware.machine import GPU, Machine, visible_environment
 from grpo_tui.inert import inert
 from grpo_tui.plan import files
 from grpo_tui.problem import Problem
-from grpo_tui.run import folder
+from grpo_tui.run import folder, prediction
 from grpo_tui.run.life import life
 from grpo_tui.run.supervisor import SUPERVISOR_LOG, Job, arguments
 
@@ -214,14 +214,18 @@ def start(
     resume: Path | None = None,
     name: str | None = None,
     notify: str = "",
+    predicted: Mapping[str, int] | None = None,
     start_seconds: float = START_SECONDS,
 ) -> Started | Problem:
     """Start the training that was `approved`, or go on with the run `resume`; answers once it is really there.
 
     Refused when the files are no longer those of the yes, when a training already runs in the folder, and when there is
     nothing left to train. The run folder is new unless `resume` names one; there its own frozen copies count.
+    `predicted`: the memory it is said to need, as `prediction.predicted` gives it; kept in the run folder.
     """
-    job = prepare(project, approved=approved, gpus=gpus, resume=resume, name=name, notify=notify)
+    job = prepare(
+        project, approved=approved, gpus=gpus, resume=resume, name=name, notify=notify, predicted=predicted
+    )
     return job if isinstance(job, Problem) else spawn(job, start_seconds)
 
 
@@ -233,6 +237,7 @@ def prepare(
     resume: Path | None = None,
     name: str | None = None,
     notify: str = "",
+    predicted: Mapping[str, int] | None = None,
 ) -> Job | Problem:
     """All of `start` but starting: checks, run folder and command. For staying in the foreground."""
     source = resume or project
@@ -255,6 +260,12 @@ def prepare(
     config = read_config(run)
     if isinstance(config, Problem):
         return config
+    if predicted:
+        try:
+            prediction.write(run, predicted)
+        except OSError as error:
+            what = f"{prediction.PREDICTION_FILE} cannot be written: {error.strerror or error}."
+            return Problem(str(run), what, "Free some room or choose another project folder.")
     made = command(project, run, config, gpus, resume=resume is not None)
     return Job(
         run=run,

@@ -67,6 +67,9 @@ class Life:
     supervised: bool = False
     """A supervisor looks after it, so its exit will be known."""
 
+    log_start: int = 0
+    """Where the output of the newest attempt begins in train.log, bytes."""
+
     beat: int = 0
     beat_seen: float = 0.0
     """The heartbeat, and when this viewer first saw it (monotonic seconds). For the next look."""
@@ -85,8 +88,18 @@ class Processes:
     training: bool | None
 
 
-def life(run: Path, now: float | None = None, *, progress: Progress | None = None, before: Life | None = None) -> Life:
-    """What `run` is doing. `progress` saves reading its events again; `before` is the last look, for heartbeats."""
+def life(
+    run: Path,
+    now: float | None = None,
+    *,
+    progress: Progress | None = None,
+    before: Life | None = None,
+    cause: str = "",
+) -> Life:
+    """What `run` is doing. `progress` saves reading its events again; `before` is the last look, for heartbeats.
+
+    `cause` is why it failed, as a sentence, where somebody has read its log.
+    """
     record = read(run)
     if progress is None:
         progress = advance(Progress(), tail(run / EVENTS_FILE))
@@ -99,6 +112,7 @@ def life(run: Path, now: float | None = None, *, progress: Progress | None = Non
         seen=time.monotonic(),
         asked=asked,
         before=before,
+        cause=cause,
     )
 
 
@@ -122,6 +136,7 @@ def judge(
     seen: float,
     asked: bool = False,
     before: Life | None = None,
+    cause: str = "",
 ) -> Life:
     """The truth table behind `life`, without looking anywhere.
 
@@ -155,14 +170,15 @@ def judge(
             step=progress.step,
             max_steps=progress.max_steps,
             supervised=running.supervisor is not False and record is not None,
+            log_start=known.log_start if known else 0,
             beat=beat,
             beat_seen=beat_seen,
         )
 
     if known and known.ended:
-        return told(*_recorded_end(known, end, progress))
+        return told(*_recorded_end(known, end, progress, cause))
     if end and (record is None or not running.training):
-        return told(*_own_end(end, progress))
+        return told(*_own_end(end, progress, cause))
     if known is None or (not record and running.training is None):
         if not progress.last_t:
             return told("unknown", "No training has begun in this folder.")
@@ -220,14 +236,14 @@ def _alive(
     return "running", f"Training.{alone}"
 
 
-def _recorded_end(record: Record, end: End | None, progress: Progress) -> tuple[str, str]:
+def _recorded_end(record: Record, end: End | None, progress: Progress, cause: str) -> tuple[str, str]:
     if record.error:
         return "failed", f"It could not be started: {one_line(record.error, 300)}"
     if record.signal:
         return "killed", f"Ended by {signal_words(record.signal)}.{_goes_on(progress)}"
     if record.exit_code == 0:
         if end:
-            return _own_end(end, progress)
+            return _own_end(end, progress, cause)
         return (
             ("stopped", "It ended after it was asked to.")
             if record.stop_asked
@@ -236,6 +252,8 @@ def _recorded_end(record: Record, end: End | None, progress: Progress) -> tuple[
     code = f"exit code {record.exit_code}"
     if record.exit_code and record.exit_code > 128:
         code += f" ({signal_words(record.exit_code - 128)})"
+    if cause:
+        return "failed", f"{cause} {code[0].upper()}{code[1:]}.{_goes_on(progress)}"
     if end and end.error:
         return "failed", f"{one_line(end.error, 300)} ({code}).{_goes_on(progress)}"
     return "failed", f"Ended with {code}; its last words are at the end of train.log.{_goes_on(progress)}"
@@ -246,7 +264,7 @@ def _goes_on(progress: Progress) -> str:
     return f" `grpo-tui run --resume` goes on from step {progress.saves[-1].step}." if progress.saves else ""
 
 
-def _own_end(end: End, progress: Progress) -> tuple[str, str]:
+def _own_end(end: End, progress: Progress, cause: str) -> tuple[str, str]:
     if end.reason == "completed":
         if progress.max_steps and end.step < progress.max_steps:
             return "finished", f"It ended without error after step {end.step} of {progress.max_steps}."
@@ -254,7 +272,9 @@ def _own_end(end: End, progress: Progress) -> tuple[str, str]:
     if end.reason == "stopped":
         saved = any(save.step == end.step for save in progress.saves)
         return "stopped", f"Stopped on request after step {end.step}{', with a checkpoint' if saved else ''}."
-    return "failed", one_line(end.error, 300) or f"It ended with {one_line(end.reason, 80) or 'no reason given'}."
+    return "failed", cause or one_line(
+        end.error, 300
+    ) or f"It ended with {one_line(end.reason, 80) or 'no reason given'}."
 
 
 def _from_begin(progress: Progress) -> Record | None:

@@ -45,6 +45,9 @@ class Record:
 
     resumed: bool = False
     started: float = 0.0
+    log_start: int = 0
+    """Bytes that train.log held before this attempt."""
+
     beat: int = 0
     """Counts up every `grpo_tui.run.supervisor.BEAT_SECONDS`: a supervisor is alive as long as this moves."""
 

@@ -121,6 +121,7 @@ class _Keeper:
             approved=job.approved,
             resumed=job.resumed,
             started=time.time(),
+            log_start=_size(job.run / LOG_FILE),
             beat_at=time.time(),
         )
         self._sampler = stack.enter_context(Sampler(job.gpus)) if job.gpus else None
@@ -292,6 +293,13 @@ class _Signals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += number != signal.SIGCHLD
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _signal_group(leader: int, number: int) -> bool:

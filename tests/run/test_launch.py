@@ -15,7 +15,7 @@ from grpo_tui.hardware.machine import GPU, Machine
 from grpo_tui.problem import Problem
 from grpo_tui.progress.events import EVENTS_FILE
 from grpo_tui.progress.fold import follow
-from grpo_tui.run import control, folder, launch
+from grpo_tui.run import control, folder, launch, prediction
 from grpo_tui.run.life import life
 from grpo_tui.run.record import read
 
@@ -126,6 +126,12 @@ def test_what_is_planned_with_a_file_is_not_started_without_it(project, line, mi
     job = launch.prepare(project, approved=yes(project))
     assert not isinstance(job, Problem), job
     assert (job.run / missing).is_file()
+
+
+def test_what_it_is_said_to_need_is_kept_in_the_run_folder_before_it_starts(project):
+    job = launch.prepare(project, approved=yes(project), predicted={"train": 5, "peak": 6})
+    assert prediction.read(job.run) == {"train": 5, "peak": 6}
+    assert not (launch.prepare(project, approved=yes(project)).run / prediction.PREDICTION_FILE).exists()
 
 
 def test_the_command_shown_can_be_typed(tmp_path):

@@ -165,3 +165,14 @@ def test_an_error_message_with_terminal_sequences_is_shown_inert():
     words = look(replace(RECORD, ended=2002.0, exit_code=1), NONE, ended).words
     assert "\x1b" not in words
     assert "\n" not in words
+
+
+def test_the_cause_that_its_log_tells_stands_for_its_last_words():
+    died = replace(RECORD, ended=2002.0, exit_code=1)
+    cause = "rewards.py:3: A reward function returned text."
+    assert look(died, NONE, trained(), cause=cause).words == f"{cause} Exit code 1."
+    crashed = trained(2000.0, event("end", 2000.5, 50, reason="error", error="ValueError: x"))
+    assert look(died, NONE, crashed, cause=cause).words == f"{cause} Exit code 1."
+    assert look(None, ELSEWHERE, crashed, cause=cause).words == cause
+    saved = advance(crashed, [event("save", 2000.6, 40)])
+    assert "goes on from step 40" in look(died, NONE, saved, cause=cause).words

@@ -88,6 +88,7 @@ def test_a_second_attempt_is_counted_and_appends_to_the_log(run):
     supervise(job(run, "print('second')", resumed=True))
     assert (read(run).attempt, read(run).resumed) == (2, True)
     assert (run / "train.log").read_text().split() == ["first", "second"]
+    assert read(run).log_start == len("first\n")
 
 
 def test_a_command_that_does_not_exist_is_told(run):
