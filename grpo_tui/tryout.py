@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_tui import atomic
-from grpo_tui.draft import Approval, Draft, RewardsAnswer
+from grpo_tui.draft import Approval, Draft, RewardItem, RewardsAnswer
 from grpo_tui.problem import Problem
 from grpo_tui.session import Say, Session, digest, file_hash, now
 from grpo_tui.survey import RowView
@@ -286,6 +286,79 @@ def write_rewards(session: Session, draft: Draft, offers: Sequence[Offer]) -> Dr
     weights = {item.name: item.weight for item in draft.rewards.items}
     chosen = [replace(offer.source, weight=weights[offer.name]) for offer in offers if offer.name in weights]
     return session.write(draft, {draft.rewards.file: render_rewards(chosen)})
+
+
+def templates() -> list[tuple[str, str, str]]:
+    """The catalogue: key, title and what it pays for, correctness first."""
+    from grpo_tui.rewards.catalogue import TEMPLATES
+
+    return [(key, each.title, each.pays) for key, each in TEMPLATES.items()]
+
+
+def add_template(session: Session, draft: Draft, key: str) -> Draft | Problem:
+    """A function of the catalogue, added to the project's file under a name that is free there."""
+    from grpo_tui.rewards.catalogue import TEMPLATES, WEIGHTS, Proposal, render_rewards
+    from grpo_tui.rewards.merging import free_name
+
+    code = _code(session, draft)
+    if isinstance(code, Problem):
+        return code
+    template = TEMPLATES[key]
+    usual = {"correct": "correct", "format": "format"}.get(template.aspect, key)
+    name = free_name(usual, code)
+    addition = render_rewards([Proposal(template=key, name=name, weight=1.0, why="")])
+    return _added(session, draft, code, addition, RewardItem(name=name, weight=WEIGHTS[template.aspect]))
+
+
+def add_format(session: Session, draft: Draft, text: str) -> Draft | Problem:
+    """A strict reward for a described format, and a pytest file beside it that shows what it pays for.
+
+    `text` is a list of tags, a JSON schema, or an example.
+    """
+    from grpo_tui.rewards import formats
+    from grpo_tui.rewards.catalogue import WEIGHTS
+    from grpo_tui.rewards.merging import free_name
+
+    spec = formats.read(text)
+    if isinstance(spec, Problem):
+        return spec
+    code = _code(session, draft)
+    if isinstance(code, Problem):
+        return code
+    name = free_name("format", code)
+    item = RewardItem(name=name, weight=WEIGHTS["format"])
+    added = _added(session, draft, code, formats.strict_code(spec, name), item)
+    if isinstance(added, Problem):
+        return added
+    path = session.project / draft.rewards.file
+    tests = path.with_name(f"test_{name}.py")
+    return write_code(tests, formats.pytest_code(spec, name, path.name)) or added
+
+
+def _code(session: Session, draft: Draft) -> str | Problem:
+    path = session.project / draft.rewards.file
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        return Problem(str(path), f"It cannot be read: {error}.", "Mend it, or choose another file.")
+
+
+def _added(session: Session, draft: Draft, code: str, addition: str, item: RewardItem) -> Draft | Problem:
+    """Write the file with the addition; one that was ours as it stood stays ours."""
+    from grpo_tui.rewards.merging import merged
+
+    both = merged(code, addition)
+    if isinstance(both, Problem):
+        return both
+    name, path = draft.rewards.file, session.project / draft.rewards.file
+    ours = not code or draft.files.get(name) == file_hash(path)
+    problem = write_code(path, both)
+    if problem is not None:
+        return problem
+    hashes = {**draft.files, name: file_hash(path)} if ours else draft.files
+    return replace(draft, files=hashes, rewards=replace(draft.rewards, items=(*draft.rewards.items, item)))
 
 
 def write_code(path: Path, text: str) -> Problem | None:

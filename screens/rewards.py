@@ -32,6 +32,9 @@ WATCH_SECONDS = 1.0
 """How often the file is looked at for changes made elsewhere."""
 
 
+LOOKING_ONLY = Problem("rewards", "The project was opened for looking only.", "Close the other grpo-tui first.")
+
+
 class RewardsStep(Step, inherit_bindings=False):
     """Three to five functions and their weights."""
 
@@ -41,6 +44,7 @@ class RewardsStep(Step, inherit_bindings=False):
     HELP = (
         "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code, "
         "e edits the file (in $EDITOR, or here), f takes another one; what is saved elsewhere is read again by itself. "
+        "a adds a function of the catalogue; m makes one from a format that you describe, with tests beside it. "
         "Correctness should outweigh all the rest together. A weight of 0 only logs the function."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -49,6 +53,8 @@ class RewardsStep(Step, inherit_bindings=False):
         Binding("minus,left", "scale(0.5)", "halve weight", key_display="-", show=False),
         Binding("w", "weight", "weight"),
         Binding("e", "edit", "edit"),
+        Binding("a", "add", "add one"),
+        Binding("m", "format", "describe a format", show=False),
         Binding("f", "file", "own file"),
         Binding("p", "propose", "propose anew", show=False),
         *FRAME_KEYS,
@@ -209,8 +215,9 @@ class RewardsStep(Step, inherit_bindings=False):
 
     def action_edit(self) -> None:
         """Edit the rewards file: in the editor of the environment, or here where there is none."""
-        if not self.from_file:
-            self.notify("Nothing is written yet: enter writes rewards.py.", markup=False)
+        if self.read_only or not self.from_file:
+            words = LOOKING_ONLY.what if self.read_only else "Nothing is written yet: enter writes rewards.py."
+            self.notify(words, markup=False)
             return
         path = self.session.project / self.draft.rewards.file
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
@@ -244,6 +251,47 @@ class RewardsStep(Step, inherit_bindings=False):
         about = "Set $EDITOR to edit it in an editor of yours. Nothing in it is run by saving it."
         self.app.push_screen(Write(one_line(path.name, 60), text, about, code=True), edited)
 
+    def action_add(self) -> None:
+        """Add a function of the catalogue."""
+        choices = tuple(Choice(key, title, pays) for key, title, pays in tryout.templates())
+
+        def answered(key: str | None) -> None:
+            if key:
+                self._add(lambda draft: tryout.add_template(self.session, draft, key))
+
+        self.app.push_screen(Choose("Which function?", choices, choices[0].value), answered)
+
+    def action_format(self) -> None:
+        """Make a function from a described format."""
+
+        def answered(text: str | None) -> None:
+            if text and text.strip():
+                self._add(lambda draft: tryout.add_format(self.session, draft, text))
+
+        about = (
+            "Tags in their order, such as: reasoning, answer(value, unit), note? Or an example of a good output, or a "
+            "JSON schema. The function pays only for outputs that keep all of it; tests are written beside it."
+        )
+        self.app.push_screen(Write("The format", "", about), answered)
+
+    def _add(self, change: "Callable[[Draft], Draft | Problem]") -> None:
+        """Write what is proposed, if nothing is written yet, and then the addition."""
+
+        def adding(say: Say) -> Problem | None:
+            if self.read_only:
+                return LOOKING_ONLY
+            say("Writing the function…")
+            draft: Draft | Problem = self.draft
+            if not self.from_file:
+                draft = tryout.write_rewards(self.session, self.settle(), self.offers)
+            draft = draft if isinstance(draft, Problem) else change(draft)
+            if isinstance(draft, Problem):
+                return draft
+            self.app.call_from_thread(self.answer, draft)
+            return None
+
+        self.do(adding)
+
     def action_file(self) -> None:
         """Take functions from a file of one's own."""
 
@@ -261,7 +309,7 @@ class RewardsStep(Step, inherit_bindings=False):
     @work(thread=True, exclusive=True, group="edit")
     def _do(self, change: "Callable[[], Problem | None]", anew: bool = False) -> None:
         """Change the file in a thread, then read it; `anew`: other functions, so none is taken yet."""
-        problem = change()
+        problem = LOOKING_ONLY if self.read_only else change()
         if problem is not None:
             self.app.call_from_thread(self.notify, str(problem), severity="error", timeout=10, markup=False)
             return

@@ -61,6 +61,23 @@ class FormatSpec:
         return "".join(_written(self.tags, lambda tag: "…"))
 
 
+def read(text: str) -> FormatSpec | Problem:
+    """A format however it is told: a JSON schema, an example with tags or JSON in it, or a list of tags."""
+    kept = text.strip()
+    if kept.startswith("{"):
+        schema = from_schema(kept)
+        return schema if not isinstance(schema, Problem) and _reads_as_schema(kept) else from_example(kept)
+    return from_example(kept) if TAG.search(kept) or kept.startswith("[") else from_text(kept)
+
+
+def _reads_as_schema(text: str) -> bool:
+    """Whether a JSON object is meant as a schema: it speaks of types, not of values."""
+    value = json.loads(text)
+    return isinstance(value, dict) and bool(
+        {"$schema", "type", "properties", "required", "anyOf", "oneOf"} & set(value)
+    )
+
+
 def from_text(text: str) -> FormatSpec | Problem:
     """Tags by their names in order: `reasoning, answer(value, unit), note?`; `?` is one that may be empty."""
     tokens = re.findall(r"[A-Za-z_][\w.-]*|[^\s]", text)

@@ -1,5 +1,7 @@
 """The rewards step: a file of one's own, edited here or elsewhere."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -83,3 +85,45 @@ async def test_what_would_stop_the_training_is_named_without_running_it(app: Grp
         await pilot.press("enter")
         await pilot.pause()
         assert isinstance(pilot.app.screen, RewardsStep)
+
+
+async def test_a_function_of_the_catalogue_is_added_to_the_file(app: GrpoApp, project: Path) -> None:
+    async with running(app) as pilot:
+        step = await ready(pilot)
+        await pilot.press("a")
+        await until(pilot, "the choices", lambda: "Which function?" in text_of(pilot.app.screen))
+        await pilot.press("down", "enter")  # the right number
+        await until(pilot, "the function", lambda: "correct" in [item.name for item in step.draft.rewards.items])
+        await ready(pilot)
+        assert "correct" in text_of(step)
+    code = (project / "rewards.py").read_text()
+    assert code.startswith(CODE.splitlines()[0]) or "def pays(" in code
+    assert "def correct(" in code
+
+
+async def test_a_described_format_becomes_a_function_with_tests_that_pass(app: GrpoApp, project: Path) -> None:
+    async with running(app) as pilot:
+        step = await ready(pilot)
+        await pilot.press("m")
+        await until(pilot, "the text", lambda: bool(pilot.app.screen.query(TextArea)))
+        pilot.app.screen.query_one(TextArea).text = "<plan>think</plan><reply>42</reply>"
+        await pilot.press("ctrl+s")
+        await until(pilot, "the function", lambda: "format" in [item.name for item in step.draft.rewards.items])
+        await ready(pilot)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_format.py"],
+        cwd=project, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+async def test_a_format_that_is_none_is_told_and_nothing_is_written(app: GrpoApp, project: Path) -> None:
+    async with running(app) as pilot:
+        step = await ready(pilot)
+        await pilot.press("m")
+        await until(pilot, "the text", lambda: bool(pilot.app.screen.query(TextArea)))
+        pilot.app.screen.query_one(TextArea).text = "reasoning, ("
+        await pilot.press("ctrl+s")
+        await until(pilot, "the refusal", lambda: bool(step.failed))
+        assert "no list of tags" in step.failed[0].what
+    assert (project / "rewards.py").read_text() == CODE

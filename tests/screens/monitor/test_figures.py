@@ -84,7 +84,7 @@ def test_names_of_reward_functions_lose_what_they_share() -> None:
 @pytest.mark.parametrize("size", [(80, 23), (80, 24), (99, 50), (100, 30), (120, 36), (120, 24), (300, 100)])
 @pytest.mark.parametrize("cards", [0, 1, 2, 8])
 def test_panels_lie_side_by_side_within_the_screen(size: tuple[int, int], cards: int) -> None:
-    places = arrange(*size, cards=cards)
+    places = arrange(*size, gpu_lines=2 * cards)
     assert {"status", "strip", "1", "6"} <= set(places)
     for place in places.values():
         assert place.x >= 0
@@ -100,7 +100,7 @@ def test_panels_lie_side_by_side_within_the_screen(size: tuple[int, int], cards:
 @pytest.mark.parametrize("height", [23, 24, 30, 34, 36])
 def test_every_panel_has_at_least_three_rows_of_content(height: int) -> None:
     for width in (80, 120):
-        places = arrange(width, height, cards=2)
+        places = arrange(width, height, gpu_lines=4)
         assert all(place.height >= 4 for name, place in places.items() if name.isdigit())
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -18,7 +19,9 @@ from grpo_tui.screens.monitor.screen import MonitorScreen
 from grpo_tui.screens.monitor.values import ValuesScreen
 from grpo_tui.screens.watch import WatchApp
 
-from grpo_tui.run import control
+from grpo_tui.diagnosis import failure
+from grpo_tui.run import control, prediction
+from tests.diagnosis.test_out_of_memory import MESSAGE, trace_text
 from tests.screens.conftest import ready, running, text_of, until
 from tests.screens.monitor.conftest import TERMINAL, LiveRun, look, monitor, panel_text, shown, watch
 
@@ -156,10 +159,50 @@ async def test_a_failed_run_says_why_and_leads_to_its_log(recorded: Recorded) ->
     async with app.run_test(size=BIG) as pilot:
         await look(pilot)
         assert "✗ failed" in shown(app)
-        assert "could not convert string to float: '1,234 apples'" in " ".join(panel_text(app, 6).split())
+        told = " ".join(panel_text(app, 6).split())
+        assert "specs.py:56: It ended with ValueError: could not convert string to float: '1,234 apples'" in told
+        assert "→ Change The line is: if trainer_state.global_step" in told
         await pilot.press("l")
         await pilot.pause()
         assert "ValueError: could not convert string to float: '1,234 apples'" in shown(app)
+
+
+@pytest.mark.parametrize("size", [BIG, SMALL])
+async def test_a_run_out_of_memory_says_when_how_much_it_lacked_and_what_to_change(
+    live: LiveRun, size: tuple[int, int]
+) -> None:
+    live.begin()
+    live.step(1)
+    live.write("end", 1, reason="error", error="OutOfMemoryError: CUDA out of memory.")
+    (live.run / "run.toml").unlink()
+    (live.run / "train.log").write_text(trace_text("train", MESSAGE.format(others="", spare="5.10 GiB")))
+    app = watch(live.run)
+    async with app.run_test(size=size) as pilot:
+        await look(pilot)
+        await pilot.press("6", "enter")
+        await pilot.pause()
+        told = " ".join(panel_text(app, 6).split())
+        assert "The GPU's memory ran out while the loss and its gradients were computed" in told
+        assert "3.54 GiB too few" in told
+        assert "(fragmentation)" in told
+        assert "→ Change Start with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in told
+        assert "halve per_device_train_batch_size" in told
+
+
+async def test_a_log_that_says_no_more_is_read_once(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def counted(*words: Any, **more: Any) -> failure.Failure | None:
+        looks.append(words)
+        return read(*words, **more)
+
+    read = failure.read_failure
+    monkeypatch.setattr(failure, "read_failure", counted)
+    app = watch(recorded("f29_crash_exc"))
+    async with app.run_test(size=BIG) as pilot:
+        await look(pilot)
+        await look(pilot)
+        assert len(looks) == 1
 
 
 async def test_an_empty_folder_is_a_state_not_an_error(tmp_path: Path) -> None:
@@ -592,6 +635,30 @@ async def test_gpus_of_an_older_supervisor_have_the_names_the_training_saw(live:
         text = panel_text(app, 5)
         assert "GPU 0 A100 util" in text
         assert "GPU 1 " in text
+
+
+@pytest.mark.parametrize("size", [BIG, SMALL, (100, 34)])
+async def test_measured_peaks_stand_beside_what_was_predicted(live: LiveRun, size: tuple[int, int]) -> None:
+    live.begin()
+    gpu = {"uuid": "GPU-a", "index": 0, "name": "NVIDIA H100 80GB HBM3", "used_bytes": 45 << 30,
+           "total_bytes": 80 << 30, "utilisation": 97}  # fmt: skip
+    (live.run / "gpus.json").write_text(json.dumps({"v": 1, "t": 1.0, "gpus": [gpu]}))
+    prediction.write(live.run, {"generate": 14 << 30, "score": 20 << 30, "train": 42 << 30, "peak": 43 << 30})
+    app = watch(live.run)
+    async with app.run_test(size=size) as pilot:
+        await look(pilot)
+        await pilot.press("5")
+        await pilot.pause()
+        assert "predicted" not in panel_text(app, 5)
+        live.write("phase", 1, seconds={}, memory={"generate": int(12.3 * 2**30), "train": int(40.9 * 2**30)})
+        live.write("log", 1, logs={"reward": 0.5}, memory={"cuda:0": {"reserved": int(41.2 * 2**30)}})
+        await look(pilot)
+        assert "peak 41.2 of 43.0 GiB predicted" in panel_text(app, 5)
+        if size == SMALL:
+            await pilot.press("enter")
+            await pilot.pause()
+        assert "generate 12.3 of 14.0" in panel_text(app, 5)
+        assert "train 40.9 of 42.0" in panel_text(app, 5)
 
 
 @pytest.mark.parametrize("count", [2, 8])
