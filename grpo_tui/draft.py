@@ -222,6 +222,9 @@ class ReviewAnswer:
     rests_on: str = ""
     """Mark of everything the training rests on at that time."""
 
+    predicted: Mapping[str, int] = field(default_factory=dict)
+    """Memory that the written plan is said to need, bytes by phase and `peak`; a run keeps it to be held against."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Done:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_tui.draft import FACT_NAMES, RESTS_ON, Approval, Draft, ReviewAnswer
+from grpo_tui.draft import FACT_NAMES, RESTS_ON, Approval, Draft
 from grpo_tui.pilot import rests_on
 from grpo_tui.problem import Problem
 from grpo_tui.session import Say, Session, digest, file_hash, file_text, now
@@ -163,7 +163,7 @@ def dry_run(session: Session, draft: Draft, outlook: Outlook, replaced: Collecti
 
 def reviewed(session: Session, draft: Draft, tried: DryRun) -> Draft:
     """The draft that knows how the dry run went."""
-    answer = ReviewAnswer(tried="passed" if tried.ok else "failed", rests_on=_rests_on(session, draft))
+    answer = replace(draft.review, tried="passed" if tried.ok else "failed", rests_on=_rests_on(session, draft))
     return replace(draft, review=answer)
 
 
@@ -184,7 +184,17 @@ def write_files(session: Session, draft: Draft, outlook: Outlook, replaced: Coll
     """Write what the outlook shows; files edited by the user only if named in `replaced`."""
     from grpo_tui.plan import files
 
-    return files.write(session.project, draft, outlook.changes, replaced)
+    predicted = {} if outlook.plan.cpu else _predicted(session, draft, outlook.plan)
+    kept = replace(draft, review=replace(draft.review, predicted=predicted))
+    return files.write(session.project, kept, outlook.changes, replaced)
+
+
+def _predicted(session: Session, draft: Draft, plan: Plan) -> dict[str, int]:
+    from grpo_tui.plan.footing import footing_of
+    from grpo_tui.run.prediction import predicted
+
+    model = session.model(draft)
+    return {} if isinstance(model, Problem) else predicted(footing_of(plan, model.shape))
 
 
 def departure(session: Session, draft: Draft) -> Departure | Problem:
@@ -302,6 +312,7 @@ def start(session: Session, draft: Draft, departure: Departure, approval: Approv
         gpus=gpus,
         name=departure.run,
         notify=draft.settings.notify_command,
+        predicted=draft.review.predicted,
     )
 
 

@@ -53,7 +53,7 @@ FULL = Draft(
         skipped=True,
         pilot=PilotAnswer(verdict="too hard", why="0 % pass.", pass_rate=0.0, prompts=32, generations=8, rests_on="p"),
     ),
-    review=ReviewAnswer(tried="failed", rests_on="r"),
+    review=ReviewAnswer(tried="failed", rests_on="r", predicted={"train": 3 << 30, "peak": 4 << 30}),
     settings=SettingsAnswer(
         prefer="speed", overrides={"grpo.learning_rate": 1e-6, "grpo.bf16": True, "lora.r": 16, "grpo.x": math.inf}
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_tui import recipe, tryout
+from grpo_tui import preflight, recipe, tryout
 from grpo_tui.draft import DatasetAnswer, Draft, ModelAnswer, RewardItem, RewardsAnswer
 from grpo_tui.hardware.machine import Machine
 from grpo_tui.problem import Problem
@@ -128,3 +128,15 @@ def test_too_few_rows_for_one_generation_batch_is_said_with_the_settings(session
     assert isinstance(problems, list)
     assert all(isinstance(problem, Problem) for problem in problems)
     assert any("row" in problem.what for problem in problems), [str(problem) for problem in problems]
+
+
+def test_what_the_plan_is_said_to_need_is_kept_with_the_files(session: Session) -> None:
+    card = replace(Draft().hardware, manual_name="card", manual_bytes=24 * 2**30, manual_count=1)
+    draft = replace(shipped(session), hardware=card)
+    found = preflight.outlook(session, draft, lambda text: None)
+    assert isinstance(found, preflight.Outlook), found
+    written = preflight.write_files(session, found.draft, found)
+    assert isinstance(written, Draft)
+    predicted = written.review.predicted
+    assert found.plan.memory is not None
+    assert 0 < predicted["train"] <= predicted["peak"] <= found.plan.memory.interval[1]

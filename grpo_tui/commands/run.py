@@ -92,7 +92,17 @@ def execute(args: argparse.Namespace) -> int:
     if unrecorded and not args.json:
         print(inert(f"! {unrecorded}"))
     notify = args.notify if args.notify is not None else draft.settings.notify_command
-    job = launch.prepare(project, approved=approved, gpus=gpus, resume=resume, name=run.name, notify=notify)
+    # What was predicted holds for the files that were written with it.
+    as_written = launch.written_as(project, "config.toml", draft.files.get("config.toml", ""))
+    job = launch.prepare(
+        project,
+        approved=approved,
+        gpus=gpus,
+        resume=resume,
+        name=run.name,
+        notify=notify,
+        predicted=draft.review.predicted if as_written and not resume else None,
+    )
     if isinstance(job, Problem):
         return refuse(args.json, job)
     job = replace(job, take_over=args.take_over)

@@ -181,6 +181,14 @@ def still_running(run: folder.RunSummary) -> Problem:
     )
 
 
+def written_as(project: Path, name: str, mark: str) -> bool:
+    """Whether a file of the project still has the SHA-256 `mark`."""
+    try:
+        return hashlib.sha256((project / name).read_bytes()).hexdigest() == mark
+    except OSError:
+        return False
+
+
 def collisions(project: Path, config: Mapping[str, Any]) -> list[Problem]:
     """Names in the project folder, or beside its rewards, that also name a module which training imports.
 
@@ -223,9 +231,7 @@ def start(
     nothing left to train. The run folder is new unless `resume` names one; there its own frozen copies count.
     `predicted`: the memory it is said to need, as `prediction.predicted` gives it; kept in the run folder.
     """
-    job = prepare(
-        project, approved=approved, gpus=gpus, resume=resume, name=name, notify=notify, predicted=predicted
-    )
+    job = prepare(project, approved=approved, gpus=gpus, resume=resume, name=name, notify=notify, predicted=predicted)
     return job if isinstance(job, Problem) else spawn(job, start_seconds)
 
 
