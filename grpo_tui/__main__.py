@@ -127,7 +127,7 @@ def wizard(args: argparse.Namespace) -> int:
     if not has_terminal():
         print(NO_TERMINAL)
         if project.is_dir():
-            from grpo_tui.session import status_line
+            from grpo_tui.leaving import status_line
 
             print(status_line(project))
         return 2

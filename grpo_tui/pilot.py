@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grpo_tui.draft import Approval, Draft, PilotAnswer
+from grpo_tui.marks import digest
 from grpo_tui.problem import Problem
-from grpo_tui.session import Say, Session, digest, now
+from grpo_tui.session import Say, Session, now
 from grpo_tui.tryout import columns_of, score_worker, tokenizer_of
 
 if TYPE_CHECKING:

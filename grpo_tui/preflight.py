@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_tui.draft import FACT_NAMES, RESTS_ON, Approval, Draft
+from grpo_tui.marks import digest, file_hash, file_text
 from grpo_tui.pilot import rests_on
 from grpo_tui.problem import Problem
-from grpo_tui.session import Say, Session, digest, file_hash, file_text, now
+from grpo_tui.session import Say, Session, now
 from grpo_tui.tryout import score_consent
 
 if TYPE_CHECKING:

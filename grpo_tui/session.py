@@ -7,14 +7,14 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_tui import state
-from grpo_tui.draft import FACT_NAMES, STEPS, DatasetAnswer, Draft, HardwareAnswer, PilotAnswer
+from grpo_tui.draft import FACT_NAMES, DatasetAnswer, Draft, HardwareAnswer, PilotAnswer
 from grpo_tui.inert import one_line
+from grpo_tui.marks import digest, marked
 from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret
 from grpo_tui.survey import SUGGEST_ROWS, Data, RowView, survey
@@ -40,72 +40,6 @@ Say = Callable[[str], None]
 def now() -> str:
     """The time as the state file writes it: ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def digest(*parts: str | bytes) -> str:
-    """SHA-256 over the parts, each with its length, so that no two lists of parts collide."""
-    total = hashlib.sha256()
-    for part in parts:
-        content = part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
-        total.update(f"{len(content)}:".encode())
-        total.update(content)
-    return total.hexdigest()
-
-
-def marked(answer: Any) -> str:
-    """What a dataclass says beyond its defaults: the same text when a later version adds a field."""
-    said = {item.name: getattr(answer, item.name) for item in fields(answer)}
-    return repr({name: value for name, value in said.items() if value != getattr(type(answer)(), name)})
-
-
-def what_is_done(draft: Draft, changed: Collection[str] = ()) -> str:
-    """What is done and what is not, in a sentence; empty for a new draft.
-
-    `changed`: finished steps that something under them has changed since.
-    """
-    if not draft.done:
-        return ""
-    parts = {
-        "Done": [name for name in STEPS if name in draft.done and name not in changed],
-        "To be looked at again": [name for name in STEPS if name in changed],
-        "Not done yet": [name for name in STEPS if name not in draft.done],
-    }
-    said = [f"{title}: {_listed(names)}." for title, names in parts.items() if names]
-    return " ".join([*said, *([] if len(said) > 1 else ["Nothing is left to do."])])
-
-
-def farewell(project: Path, draft: Draft, changed: Collection[str] = ()) -> str:
-    """What is printed when the wizard is left."""
-    words = what_is_done(draft, changed) or "Nothing is answered yet."
-    return f"{words} Kept in {project / state.STATE_FILE}. Go on with:\n  grpo-tui --project {project}"
-
-
-def status_line(project: Path) -> str:
-    """How far a project is, for a place without a terminal."""
-    loaded = state.load(project)
-    if isinstance(loaded, Problem):
-        return str(loaded)
-    return f"{project}: {what_is_done(loaded.draft) or 'no answers yet.'}"
-
-
-def file_text(path: Path) -> str | None:
-    """The text of a file; None where there is none, or none that can be read."""
-    try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
-    except OSError:
-        return None
-
-
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file as `Draft.files` keeps it; empty where it cannot be read."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(name.capitalize() for name in names)
 
 
 GPU_WORKERS = frozenset({"devices"})

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_tui import atomic
 from grpo_tui.draft import Approval, Draft, RewardItem, RewardsAnswer
+from grpo_tui.marks import digest, file_hash
 from grpo_tui.problem import Problem
-from grpo_tui.session import Say, Session, digest, file_hash, now
+from grpo_tui.session import Say, Session, now
 from grpo_tui.survey import RowView
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from textual.worker import get_current_worker
 
 from grpo_tui import lock, state
 from grpo_tui.draft import STEPS, Draft, finish, stale
+from grpo_tui.leaving import farewell, what_is_done
 from grpo_tui.problem import Problem
-from grpo_tui.session import Session, farewell, now, what_is_done
+from grpo_tui.session import Session, now
 
 from .dialogs import Choose
 from .drawn import Choice

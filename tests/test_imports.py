@@ -20,13 +20,13 @@ FLOORS = (
     ("preflight",),
     ("pilot",),
     ("tryout", "takeover"),
-    ("session",),
+    ("session", "leaving"),
     ("survey",),
     ("run", "diagnosis"),
     ("progress",),
     ("dataset", "hardware", "rewards", "plan"),
     ("child", "draft", "state", "recipe", "recipe_schema"),
-    ("terminal", "atomic", "lock", "inert", "regular", "secret", "problem"),
+    ("terminal", "atomic", "lock", "inert", "marks", "regular", "secret", "problem"),
 )
 """From the top. A module imports only what stands below it; modules of the ground floors may use one another."""
 
