@@ -2,12 +2,19 @@
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from grpo_tui.commands.watch import explained
 from grpo_tui.inert import inert
+from grpo_tui.progress.events import EVENTS_FILE, tail
+from grpo_tui.progress.fold import Progress, advance
 from grpo_tui.run import folder
+
+if TYPE_CHECKING:
+    from grpo_tui.diagnosis.failure import Failure
 
 
 def add(subparsers: Any) -> None:
@@ -22,23 +29,33 @@ def add(subparsers: Any) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print the list."""
     project = (args.dir or args.project).expanduser().resolve()
-    found = folder.runs(project)
+    found = [_explained(summary) for summary in folder.runs(project)]
     if args.json:
-        print(json.dumps({"runs": [_as_json(summary) for summary in found]}))
+        print(json.dumps({"runs": [_as_json(summary, failure) for summary, failure in found]}))
         return 0
     if not found:
         print(f"No training has begun in {project} yet.")
-    width = max((len(summary.name) for summary in found), default=0)
-    for summary in found:
+    width = max((len(summary.name) for summary, _ in found), default=0)
+    for summary, failure in found:
         life = summary.life
         of = f" of {life.max_steps}" if life.max_steps else ""
         began = datetime.fromtimestamp(life.since).astimezone().strftime("%Y-%m-%d %H:%M") if life.since else "-"
         row = f"{summary.name:<{width}}  {life.state:<8}  step {life.step}{of}  {began}  {life.words}"
         print(inert(row))
+        if failure:
+            print(inert(f"{'':<{width}}  → {failure.remedy}"))
     return 0
 
 
-def _as_json(summary: folder.RunSummary) -> dict[str, Any]:
+def _explained(summary: folder.RunSummary) -> "tuple[folder.RunSummary, Failure | None]":
+    if summary.life.state != "failed":
+        return summary, None
+    progress = advance(Progress(), tail(summary.run / EVENTS_FILE))
+    now, failure = explained(summary.run, progress, summary.life)
+    return replace(summary, life=now), failure
+
+
+def _as_json(summary: folder.RunSummary, failure: "Failure | None") -> dict[str, Any]:
     life = summary.life
     return {
         "name": summary.name,
@@ -53,4 +70,5 @@ def _as_json(summary: folder.RunSummary) -> dict[str, Any]:
         "signal": life.signal,
         "attempt": life.attempt,
         "checkpoints": list(summary.checkpoints),
+        "findings": [failure.finding(life.step).as_json()] if failure else [],
     }

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_tui.commands.printing import refuse
 from grpo_tui.inert import inert
@@ -14,6 +14,9 @@ from grpo_tui.progress.fold import Progress, follow
 from grpo_tui.run import folder
 from grpo_tui.run.life import Life, life
 from grpo_tui.terminal import has_terminal, run_screen
+
+if TYPE_CHECKING:
+    from grpo_tui.diagnosis.failure import Failure
 
 
 def add(subparsers: Any) -> None:
@@ -41,12 +44,25 @@ def execute(args: argparse.Namespace) -> int:
         app = WatchApp(run, theme=args.theme or None, environ=environ)
         return run_screen(app, mouse=not args.no_mouse)
     progress = _whole(run)
-    now = life(run, progress=progress)
-    print(json.dumps(snapshot(run, progress, now)) if args.json else "\n".join(_lines(run, progress, now)))
+    now, failure = explained(run, progress, life(run, progress=progress))
+    if args.json:
+        print(json.dumps(snapshot(run, progress, now, failure)))
+    else:
+        print("\n".join(_lines(run, progress, now, failure)))
     return 0
 
 
-def snapshot(run: Path, progress: Progress, now: Life) -> dict[str, Any]:
+def explained(run: Path, progress: Progress, now: Life) -> "tuple[Life, Failure | None]":
+    """`now` with why `run` failed where the end of its log tells that, and what the log tells."""
+    if now.state != "failed":
+        return now, None
+    from grpo_tui.diagnosis.failure import read_failure  # not what most runs wait for
+
+    found = read_failure(run, run / folder.LOG_FILE, start=now.log_start, begin=progress.begin)
+    return (life(run, progress=progress, cause=found.cause), found) if found else (now, None)
+
+
+def snapshot(run: Path, progress: Progress, now: Life, failure: "Failure | None" = None) -> dict[str, Any]:
     """What the panel shows, for scripts. Non-finite figures are the strings "NaN", "Infinity" and "-Infinity"."""
     flat = progress.flat.last()
     first = progress.first_nonfinite
@@ -68,7 +84,7 @@ def snapshot(run: Path, progress: Progress, now: Life) -> dict[str, Any]:
         "nonfinite": {"rows": len(progress.nonfinite), "first_step": first.step if first else None},
         "saves": [save.step for save in progress.saves],
         "attempts": progress.attempts,
-        "findings": [],
+        "findings": [failure.finding(progress.step).as_json()] if failure else [],
         "exit": now.exit_code,
         "signal": now.signal,
         "error": progress.end.error if progress.end else "",
@@ -85,9 +101,10 @@ def _whole(run: Path) -> Progress:
     return view.progress
 
 
-def _lines(run: Path, progress: Progress, now: Life) -> list[str]:
+def _lines(run: Path, progress: Progress, now: Life, failure: "Failure | None") -> list[str]:
     of = f" of {progress.max_steps}" if progress.max_steps else ""
-    rows = [f"{run}", f"{now.state}: {now.words}", f"step {progress.step}{of}"]
+    change = [f"  → {failure.remedy}"] if failure else []
+    rows = [f"{run}", f"{now.state}: {now.words}", *change, f"step {progress.step}{of}"]
     if progress.elapsed is not None:
         rows.append(f"elapsed {progress.elapsed:.0f} s")
     rows += [f"{key} {strict(value)}" for key, value in progress.latest.items()]

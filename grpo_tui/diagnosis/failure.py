@@ -63,12 +63,17 @@ class Failure:
         )
 
 
-def read_failure(run: Path, log: Path, *, start: int = 0, trl: str = "") -> Failure | None:
+_NO_ROW: Mapping[str, Any] = {}
+
+
+def read_failure(run: Path, log: Path, *, start: int = 0, begin: Mapping[str, Any] = _NO_ROW) -> Failure | None:
     """What the end of `log`, the output of `run`, says went wrong; None: nothing is found in it.
 
-    `start` is where the output of the newest attempt begins, in bytes; `trl` the version that ran, if known. Reads a
-    bounded part of the log, and files of the run and its model only; never raises for what they hold.
+    `start` is where the output of the newest attempt begins, in bytes; `begin` its first event, with the versions that
+    ran. Reads a bounded part of the log, and files of the run and its model only; never raises for what they hold.
     """
+    versions = begin.get("versions")
+    trl = str(versions.get("trl", "")) if isinstance(versions, dict) else ""
     trace = read_trace(_end(log, start), trl=trl)
     if trace is None:
         return None

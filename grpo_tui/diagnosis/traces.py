@@ -393,6 +393,6 @@ def _unknown(chain: str) -> Trace | None:
         id="",
         where=where,
         what=f"{what.rstrip('.')}.",
-        remedy=f"The line is: {line}" if line and kind != "SystemExit" else "Correct it there, and try again.",
+        remedy=f"Correct the line: {line}" if line and kind != "SystemExit" else "Correct it there, and try again.",
         quoted=one_line(f"{kind}: {said}", 400),
     )

@@ -9,7 +9,7 @@ from grpo_tui.screens.widgets.gauge import gauge
 from rich.text import Text
 
 from .figures import size
-from .glance import Card
+from .glance import Card, Glance
 from .panel import MonitorPanel
 from .sight import Sight
 
@@ -18,6 +18,14 @@ LEAST_BAR = 6
 
 BESIDE_BAR_OF_TWO, BESIDE_BAR_OF_ONE = 24, 29
 """Cells of a line that neither the card's name nor its gauge takes, where a card has two lines and where it has one."""
+
+
+GIB = 2**30
+
+
+def lines_of(glance: Glance) -> int:
+    """Lines that the panel likes to have."""
+    return 2 * len(glance.cards) + min(2, len(glance.memory))
 
 
 class CardsPanel(MonitorPanel):
@@ -38,7 +46,13 @@ class CardsPanel(MonitorPanel):
         cards = sight.glance.cards
         if not cards:
             cpu = sight.progress.settings.get("use_cpu") is True
-            return self.sentence("Trained on the CPU." if cpu else "No GPU figures are recorded for this run.", width)
+            none = "Trained on the CPU." if cpu else "No GPU figures are recorded for this run."
+            return self._peaks(sight, width) or self.sentence(none, width)
+        peaks = self._peaks(sight, width)
+        lines = self._cards(cards, width, max(1, height - len(peaks)))
+        return [*lines, *peaks[: max(0, height - len(lines))]]
+
+    def _cards(self, cards: Sequence[Card], width: int, height: int) -> list[Text]:
         if 2 * len(cards) <= height:
             names = self._names(cards, width - LEAST_BAR - BESIDE_BAR_OF_TWO)
             return [line for card, name in zip(cards, names, strict=True) for line in self._two(card, name, width)]
@@ -46,6 +60,19 @@ class CardsPanel(MonitorPanel):
         lines = [self._one(card, name, width) for card, name in zip(cards, names, strict=True)]
         if len(lines) > height > 1:
             lines[height - 1 :] = [self.palette.text((f" and {len(cards) - height + 1} more", "muted"))]
+        return lines
+
+    def _peaks(self, sight: Sight, width: int) -> list[Text]:
+        """What torch took at the most, beside what it was said to take; as many of them a line as there is room."""
+        text, lines = self.palette.text, list[Text]()
+        for place, each in enumerate(sight.glance.memory):
+            role = "warn" if each.measured > each.predicted else "text"
+            figures = (f"{each.measured / GIB:.1f} of {each.predicted / GIB:.1f}", f"{role} bold")
+            part = text((f" {each.name} ", "muted"), figures, ("" if place else " GiB predicted", "muted"))
+            if lines and lines[-1].cell_len + part.cell_len + 1 <= width:
+                lines[-1] = text(lines[-1], " ", part)
+            else:
+                lines.append(part)
         return lines
 
     def _names(self, cards: Sequence[Card], room: int) -> list[str]:

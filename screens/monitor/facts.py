@@ -34,7 +34,7 @@ class Fact:
     """One line of the panel."""
 
     state: str
-    """`ok`, `warn`, `fail`, or empty: a figure that speaks neither way."""
+    """`ok`, `warn`, `fail`, `do`: what to change, or empty: a figure that speaks neither way."""
 
     name: str
     words: str
@@ -42,13 +42,13 @@ class Fact:
     @property
     def sign(self) -> str:
         """The sign of the state."""
-        return {"ok": "✓", "warn": "!", "fail": "✗"}.get(self.state, "·")
+        return {"ok": "✓", "warn": "!", "fail": "✗", "do": "→"}.get(self.state, "·")
 
 
 def facts(glance: Glance) -> list[Fact]:
     """What is known, in the order of importance."""
     progress = glance.progress
-    found = [_life(glance), _signal(glance), _cut(progress), _finite(progress)]
+    found = [_life(glance), *_change(glance), _signal(glance), _cut(progress), _finite(progress)]
     if progress.recorder_errors:
         found.append(Fact("warn", "Recorder", f"it failed and went on: {progress.recorder_errors[-1]}"))
     if glance.view.skipped:
@@ -67,9 +67,13 @@ def _life(glance: Glance) -> Fact:
         words = f"last event {ago(glance.life.last_event_age)}" + (
             f", pid {glance.life.pid}" if glance.life.pid else ""
         )
-    if state == "fail":
+    if state == "fail" and glance.failure is None:
         words += " Press l for the log."
     return Fact(state, glance.life.state.capitalize(), words)
+
+
+def _change(glance: Glance) -> list[Fact]:
+    return [Fact("do", "Change", f"{glance.failure.remedy} Press l for the log.")] if glance.failure else []
 
 
 def _signal(glance: Glance) -> Fact:

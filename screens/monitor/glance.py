@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
@@ -16,8 +16,13 @@ from grpo_tui.progress.completions import CompletionTable
 from grpo_tui.progress.events import EVENTS_FILE
 from grpo_tui.progress.fold import Progress, View, follow
 from grpo_tui.progress.series import Series
+from grpo_tui.run import prediction
 from grpo_tui.run.folder import LOG_FILE
 from grpo_tui.run.life import Life, life
+from grpo_tui.run.prediction import Beside
+
+if TYPE_CHECKING:
+    from grpo_tui.diagnosis.failure import Failure
 
 LOG_BYTES = 128 << 10
 """How much of the end of the log is kept in view."""
@@ -83,6 +88,12 @@ class Glance:
     flat_sampled: bool = False
     """`flat` rests on the kept completions, and has gaps."""
 
+    failure: Failure | None = None
+    """What the end of the log says about a run that failed."""
+
+    memory: tuple[Beside, ...] = ()
+    """Peaks as predicted and as measured; empty where either is not known, as on the CPU."""
+
     after: str = ""
     """The lines that load what the run trained; empty while there is nothing."""
 
@@ -105,20 +116,34 @@ def look(run: Path, before: Glance | None = None, *, step: int | None = None, no
             run, progress.reward_names, progress.weights,
             num_generations=progress.num_generations, known=before.flat if before.flat_sampled else None,
         )  # fmt: skip
+    log = _log(run, before.log if before else Log())
     alive = life(run, now, progress=progress, before=before.life if before else None)
+    failure = _failure(run, progress, alive, log, before) if alive.state == "failed" else None
+    if failure is not None:
+        alive = life(run, now, progress=progress, before=alive, cause=failure.cause)
     return Glance(
         run=run,
         view=view,
         life=alive,
         method=before.method if before and before.progress.begin is progress.begin else _method(run, progress),
         cards=_cards(run, progress),
-        log=_log(run, before.log if before else Log()),
+        log=log,
+        failure=failure,
+        memory=prediction.beside(progress, prediction.read(run)) if progress.phase_memory else (),
         steps_kept=steps,
         table=_table(run, progress, steps, step, before),
         flat=flat,
         flat_sampled=sampled,
         after="" if alive.alive else before.after if before and before.after else _after(run),
     )
+
+
+def _failure(run: Path, progress: Progress, now: Life, log: Log, before: Glance | None) -> Failure | None:
+    if before is not None and before.life.state == "failed" and before.log.stamp == log.stamp:
+        return before.failure
+    from grpo_tui.diagnosis.failure import read_failure  # not what most runs wait for
+
+    return read_failure(run, run / LOG_FILE, start=now.log_start, begin=progress.begin)
 
 
 def _after(run: Path) -> str:

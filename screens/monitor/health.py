@@ -11,6 +11,11 @@ from .facts import facts
 from .panel import MonitorPanel
 from .sight import Sight
 
+URGENT = ("fail", "do", "warn")
+"""States in the order in which they come before the others."""
+
+ROLES = {"do": "accent"}
+
 
 class HealthPanel(MonitorPanel):
     """Facts about the run, one a line."""
@@ -34,17 +39,20 @@ class HealthPanel(MonitorPanel):
     def body(self, sight: Sight, width: int, height: int) -> Sequence[Text]:
         """Sign, name, words; what is not as it should be comes first, and words wrap while there is room."""
         found = facts(sight.glance)
-        ordered = [fact for state in ("fail", "warn") for fact in found if fact.state == state]
-        ordered += [fact for fact in found if fact.state not in ("fail", "warn")]
+        ordered = [fact for state in URGENT for fact in found if fact.state == state]
+        urgent = len(ordered)
+        ordered += [fact for fact in found if fact.state not in URGENT]
         lines: list[Text] = []
         for place, fact in enumerate(ordered):
-            role = fact.state or "muted"
+            role = ROLES.get(fact.state, fact.state or "muted")
             calm = fact.state in ("ok", "")
             lead = self.palette.text(
                 (f" {fact.sign} ", f"{role} bold"), (f"{fact.name:<9}", "text" if calm else f"{role} bold"), " "
             )
             rows = wrap(self.palette, fact.words, width - 1, "muted" if calm else "text", lead)
-            room = max(1, height - len(lines) - (len(ordered) - place - 1))
+            # Beside a failure the figures that speak neither way give way.
+            kept = urgent if sight.glance.failure and place < urgent else len(ordered)
+            room = max(1, height - len(lines) - (kept - place - 1))
             if len(rows) > room:
                 rest = " ".join(row.plain.strip() for row in rows[room:])
                 rows = rows[:room]

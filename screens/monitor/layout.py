@@ -24,25 +24,25 @@ def is_wide(width: int, height: int) -> bool:
 
 
 def arrange(width: int, height: int, *, tab: int = 6, pair: tuple[int, int] = (3, 4), zoom: int = 0,
-            cards: int = 0) -> Mapping[str, Region]:  # fmt: skip
+            gpu_lines: int = 0) -> Mapping[str, Region]:  # fmt: skip
     """Name to place: `status`, `strip` and the panels in sight by number; nothing when the screen is too small.
 
     `tab` is the panel in the shared place of a small screen, `pair` its two small charts; `zoom` the enlarged panel
-    or 0; `cards` the number of GPUs.
+    or 0; `gpu_lines` how many lines the panel of the GPUs likes to have.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return {}
     if zoom:
         return {"status": Region(0, 0, width, 1), str(zoom): Region(0, 1, width, height - 2)}
-    return _wide(width, height, cards) if is_wide(width, height) else _small(width, height, tab, pair)
+    return _wide(width, height, gpu_lines) if is_wide(width, height) else _small(width, height, tab, pair)
 
 
-def _wide(width: int, height: int, cards: int) -> dict[str, Region]:
+def _wide(width: int, height: int, gpu_lines: int) -> dict[str, Region]:
     rows = height - 6  # status, strip and keys, and a blank row above and below the strip
     small, bottom = max(7, round(rows * 8 / 30)), max(6, round(rows * 7 / 30))
     hero = rows - 2 - small - bottom
     side = min(48, max(36, round(width * 0.35)))
-    gpus = min(max(2, 1 + 2 * cards), hero - 6)
+    gpus = min(max(2, 1 + gpu_lines), hero - 6)
     third = (width - 4) // 3
     left = third + (width - 4) % 3
     table = round((width - 2) * 0.63)

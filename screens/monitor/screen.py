@@ -22,7 +22,7 @@ from grpo_tui.problem import Problem
 from grpo_tui.run import control
 from grpo_tui.run.folder import RUNS_FOLDER, RunSummary, runs
 
-from .cards import CardsPanel
+from .cards import CardsPanel, lines_of
 from .charts import ChartPanel, GradientPanel, PartsPanel, PolicyPanel, RewardPanel
 from .completions import CompletionsPanel
 from .glance import Glance, look
@@ -139,11 +139,11 @@ class MonitorScreen(Screen[None]):
             self.refresh_bindings()
 
     def _show(self, glance: Glance) -> None:
-        cards = len(self.sight.glance.cards) if self.sight else 0
+        before = lines_of(self.sight.glance) if self.sight else 0
         if self.sight is None:
             self.sight = Sight(glance=glance)
         self.sight = replace(self.sight, glance=glance, zoom=self._zoom, tab=0 if is_wide(*self.size) else self._tab)
-        if cards != len(glance.cards):
+        if before != lines_of(glance):
             self._arrange()
         self._hand_out()
 
@@ -161,8 +161,8 @@ class MonitorScreen(Screen[None]):
     def _arrange(self) -> None:
         """Put every panel in its place, or out of sight."""
         width, height = self.size
-        cards = len(self._glance.cards) if self._glance else 0
-        places = arrange(width, height, tab=self._tab, pair=self._pair, zoom=self._zoom, cards=cards)
+        wanted = lines_of(self._glance) if self._glance else 0
+        places = arrange(width, height, tab=self._tab, pair=self._pair, zoom=self._zoom, gpu_lines=wanted)
         widgets = {"status": self.query_one(StatusLine), "strip": self.query_one(FigureStrip)}
         widgets |= {str(panel.NUMBER): panel for panel in self.query(MonitorPanel)}
         for name, widget in widgets.items():

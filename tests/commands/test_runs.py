@@ -13,9 +13,10 @@ def test_runs_are_listed_with_their_end(tmp_path, capsys):
     for name in ("h01_base", "f29_crash_exc"):
         shutil.copytree(RUNS / name, tmp_path / "runs" / name)
     assert main(["runs", str(tmp_path)]) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    first, change, second = capsys.readouterr().out.splitlines()
     assert first.split()[:5] == ["f29_crash_exc", "failed", "step", "45", "of"]
-    assert "1,234 apples" in first
+    assert "specs.py:56: It ended with ValueError" in first
+    assert change.strip().startswith("→ Correct the line: if trainer_state.global_step >= n")
     assert second.split()[:2] == ["h01_base", "finished"]
     assert main(["runs", str(tmp_path), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["runs"]
@@ -25,6 +26,7 @@ def test_runs_are_listed_with_their_end(tmp_path, capsys):
     ]
     assert listed[0]["alive"] is False
     assert listed[0]["checkpoints"] == []
+    assert [len(run["findings"]) for run in listed] == [1, 0]
 
 
 def test_a_project_without_runs_says_so(tmp_path, capsys):

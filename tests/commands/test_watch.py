@@ -37,6 +37,19 @@ def test_a_crash_is_told_and_is_no_failure_of_the_watching(capsys):
     told = snapshot(RUNS / "f29_crash_exc", capsys)
     assert told["state"] == "failed"
     assert told["error"] == "ValueError: could not convert string to float: '1,234 apples'"
+    assert told["words"].startswith("specs.py:56: ")
+    (finding,) = told["findings"]
+    assert {"id", "level", "title", "evidence", "advice", "confidence"} <= set(finding)
+    assert set(finding["evidence"]) >= {"figures", "rows", "completions"}
+    assert finding["evidence"]["quoted"] == told["error"]
+    assert (finding["level"], finding["evidence"]["figures"]["step"]) == ("fail", 45)
+
+
+def test_people_are_told_what_happened_where_and_what_to_change(capsys):
+    assert main(["watch", str(RUNS / "f29_crash_exc")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("failed: specs.py:56: It ended with ValueError: could not convert string to float")
+    assert lines[2].startswith("  → Correct the line: if trainer_state.global_step >= n")
 
 
 def test_figures_that_are_no_numbers_are_named_in_strict_json(capsys):

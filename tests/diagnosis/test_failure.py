@@ -35,7 +35,7 @@ def out_of_memory(tmp_path: Path, *, config: str = CONFIG, spare: str = "310.00 
     if config:
         (run / "config.toml").write_text(config)
     (run / "train.log").write_text("step 3\n" + trace_text("train", MESSAGE.format(others="", spare=spare)))
-    found = read_failure(run, run / "train.log", trl="1.16.0")
+    found = read_failure(run, run / "train.log", begin={"versions": {"trl": "1.16.0"}})
     assert found is not None
     return found
 

@@ -171,7 +171,7 @@ def test_an_unknown_error_is_placed_in_the_users_own_code() -> None:
     assert trace is not None
     assert (trace.id, trace.where) == ("", "rewards.py:12")
     assert trace.what == "It ended with ZeroDivisionError: division by zero."
-    assert trace.remedy == "The line is: return [1 / 0 for _ in completions]"
+    assert trace.remedy == "Correct the line: return [1 / 0 for _ in completions]"
 
 
 def test_a_script_that_leaves_with_a_sentence_is_quoted() -> None:
