@@ -185,17 +185,16 @@ def write_files(session: Session, draft: Draft, outlook: Outlook, replaced: Coll
     """Write what the outlook shows; files edited by the user only if named in `replaced`."""
     from grpo_tui.plan import files
 
-    predicted = {} if outlook.plan.cpu else _predicted(session, draft, outlook.plan)
+    predicted = {} if outlook.plan.cpu else _predicted(session, draft, outlook.plan, lambda text: None)
     kept = replace(draft, review=replace(draft.review, predicted=predicted))
     return files.write(session.project, kept, outlook.changes, replaced)
 
 
-def _predicted(session: Session, draft: Draft, plan: Plan) -> dict[str, int]:
-    from grpo_tui.plan.footing import footing_of
+def _predicted(session: Session, draft: Draft, plan: Plan, say: Say) -> dict[str, int]:
     from grpo_tui.run.prediction import predicted
 
-    model = session.model(draft)
-    return {} if isinstance(model, Problem) else predicted(footing_of(plan, model.shape))
+    facts = session.planning_facts(draft, say)
+    return {} if isinstance(facts, Problem) else predicted(session.footing(plan, facts))
 
 
 def departure(session: Session, draft: Draft) -> Departure | Problem:

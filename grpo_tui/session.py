@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from grpo_tui.hardware.machine import Machine
     from grpo_tui.plan import tuning
     from grpo_tui.plan.dialect import Schema
+    from grpo_tui.plan.footing import Footing
     from grpo_tui.plan.model import ModelFacts
     from grpo_tui.plan.plan import Plan
     from grpo_tui.recipe import Recipe
@@ -316,11 +317,24 @@ class Session:
         if isinstance(plan, list):
             return plan
         say("Checking every value with the installed GRPOConfig…")
+        footing = self.footing(plan, facts)
         problems = self.kept(
-            digest("check", plan.sha256, repr(facts.rows)),
-            lambda: check(plan, self.worker("introspect"), rows=facts.rows, experts=facts.model.shape.experts),
+            digest("check", plan.sha256, repr(facts.rows), repr(footing)),
+            lambda: check(
+                plan, self.worker("introspect"), rows=facts.rows, experts=facts.model.shape.experts, footing=footing
+            ),
         )
         return problems or plan
+
+    def footing(self, plan: Plan, facts: tuning.Facts) -> Footing:
+        """What the memory of a plan rests on."""
+        from grpo_tui.plan.footing import footing_of
+
+        sizes = [card.total_bytes for card in facts.cards if card.total_bytes]
+        limit = plan.value("data.max_prompt_tokens") or 0
+        longest = min(filter(None, (facts.longest_prompt, limit)), default=0)
+        known = {"prompt_tokens": longest} if longest else {}
+        return footing_of(plan, facts.model.shape, total_bytes=min(sizes, default=0), packages=facts.packages, **known)
 
     # Facts
 

@@ -213,7 +213,8 @@ def test_a_disk_that_refuses_the_record_does_not_end_the_training(run, monkeypat
 
 
 TERMINAL = """
-import json, pathlib, sys, time
+import json, pathlib, signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it, as nohup does
 from grpo_tui.run.launch import spawn
 from grpo_tui.run.supervisor import Job
 run = pathlib.Path(sys.argv[1])

@@ -64,7 +64,7 @@ async def test_the_model_is_asked_only_after_a_yes_and_the_verdict_is_kept(app: 
         await until(pilot, "the verdict", lambda: bool(step.draft.score.pilot.verdict) and not step.doing, seconds=120)
         assert step.draft.score.pilot.verdict == "will learn"
         assert "decides" in text_of(step)
-        assert "will learn" in text_of(step)
+        assert "Will learn" in text_of(step)
     loaded = state.load(project)
     assert isinstance(loaded, state.Loaded)
     kept = loaded.draft.score.pilot
