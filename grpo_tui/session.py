@@ -17,7 +17,7 @@ from grpo_tui.inert import one_line
 from grpo_tui.marks import digest, marked
 from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret
-from grpo_tui.survey import SUGGEST_ROWS, Data, RowView, survey
+from grpo_tui.survey import SUGGEST_ROWS, Data, RowView, glance, survey
 
 if TYPE_CHECKING:
     from grpo_tui.child import Worker
@@ -467,6 +467,11 @@ class Session:
             return source
         key = digest("data", self.data_mark(draft), self._model_mark(draft))
         return self.kept(key, lambda: survey(self.project, self.worker, draft, source, say))
+
+    def glance(self, draft: Draft) -> Data | Problem:
+        """The first rows of the data set, before anything is counted."""
+        source = self.source(draft)
+        return source if isinstance(source, Problem) else glance(self.project, draft, source)
 
     def as_seen(self, draft: Draft, raw: Mapping[str, Any]) -> Rendered | Problem:
         """A row's prompt with the chat template, exactly as the model sees it."""

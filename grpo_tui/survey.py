@@ -67,6 +67,9 @@ class Data:
     """The data set as the training will take it."""
 
     source: Source
+    complete: bool
+    """Every row was looked at; False: only the first ones, and the counts are still to come."""
+
     head: tuple[RowView, ...]
     usable: int
     held_out: int
@@ -107,14 +110,8 @@ class Data:
         return self.lengths.longest if self.lengths else 0
 
 
-def survey(
-    project: Path, worker: Callable[[str], Worker], draft: Draft, source: Source, say: Callable[[str], None]
-) -> Data | Problem:
-    """Prepare every row once, count the prompts by the model's tokenizer, and look for faults.
-
-    `worker` gives the worker of a name; `say` takes sentences about how far it is.
-    """
-    from grpo_tui.dataset import faults, lengths
+def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
+    """The first rows and what they say, in the time it takes to read them; nothing is counted yet."""
     from grpo_tui.dataset.extraction import extraction
     from grpo_tui.dataset.mapping import choices, mapping_problems, propose
     from grpo_tui.dataset.prepared import prepared_columns
@@ -125,6 +122,50 @@ def survey(
     answer = draft.dataset
     if problems := mapping_problems(answer, source.columns):
         return problems[0]
+    try:
+        first = source.head(SUGGEST_ROWS)
+    except UnreadableError as error:
+        return error.problem
+    proposed, yielded = propose(source.columns, first, answer), extraction(first, answer)
+    prepare = prepare_function(answer)
+    views = []
+    for number, row in enumerate(first[:SHOWN_ROWS]):
+        made = prepare(row)
+        views.append(RowView(number=number, raw=row, prepared=made, trouble="" if made else "This row is left out."))
+    return Data(
+        source=source,
+        complete=False,
+        head=tuple(views),
+        usable=0,
+        held_out=0,
+        extraction=None if isinstance(yielded, Problem) else yielded,
+        columns=prepared_columns(first, answer),
+        choices=tuple(choices(source.columns, first)),
+        faults=(),
+        lengths=None,
+        advice="",
+        code=prepare_code(answer),
+        load_call=load_call(source, project),
+        reasons={
+            name: why
+            for name, why in proposed.reasons.items()
+            if getattr(proposed.answer, name) == getattr(answer, name)
+        },
+    )
+
+
+def survey(
+    project: Path, worker: Callable[[str], Worker], draft: Draft, source: Source, say: Callable[[str], None]
+) -> Data | Problem:
+    """Prepare every row once, count the prompts by the model's tokenizer, and look for faults.
+
+    `worker` gives the worker of a name; `say` takes sentences about how far it is.
+    """
+    from grpo_tui.dataset import faults, lengths
+
+    answer, data = draft.dataset, glance(project, draft, source)
+    if isinstance(data, Problem):
+        return data
     measured: Lengths | Problem | None = None
     if draft.model.name:
         say("Counting tokens with the model's own tokenizer…")
@@ -140,41 +181,25 @@ def survey(
         return measured
     by_row = measured.by_row if measured else {}
     say("Looking at every row…")
-    try:
-        scan = faults.scan(
-            source.iterate(), answer, by_row, progress=lambda done: say(f"Looking at every row: {done:,}…")
-        )
-        first = source.head(SUGGEST_ROWS)
-    except UnreadableError as error:
-        return error.problem
+    scan = faults.scan(source.iterate(), answer, by_row, progress=lambda done: say(f"Looking at every row: {done:,}…"))
     if isinstance(scan, Problem):
         return scan
-    proposed, yielded = propose(source.columns, first, answer), extraction(first, answer)
-    prepare = prepare_function(answer)
-    views = []
-    for number, row in enumerate(first[:SHOWN_ROWS]):
-        made = prepare(row)
-        over = bool(answer.max_prompt_tokens) and by_row.get(number, 0) > answer.max_prompt_tokens
-        reasons = [fault.text for fault in scan.faults if number in fault.rows and fault.choice == "leave_out"]
-        trouble = (reasons or ["This row is left out."])[0] if made is None or over else ""
-        views.append(RowView(number=number, raw=row, prepared=made, tokens=by_row.get(number), trouble=trouble))
+
+    def counted(view: RowView) -> RowView:
+        over = bool(answer.max_prompt_tokens) and by_row.get(view.number, 0) > answer.max_prompt_tokens
+        reasons = [fault.text for fault in scan.faults if view.number in fault.rows and fault.choice == "leave_out"]
+        trouble = (reasons or ["This row is left out."])[0] if view.prepared is None or over else ""
+        return replace(view, tokens=by_row.get(view.number), trouble=trouble)
+
     over_long = next((fault.count for fault in scan.faults if fault.kind == "over_long"), 0)
-    return Data(
+    return replace(
+        data,
         source=replace(source, rows=scan.rows, rows_exact=True),
-        head=tuple(views),
+        complete=True,
+        head=tuple(map(counted, data.head)),
         usable=scan.usable - over_long,
         held_out=scan.held_out,
-        extraction=None if isinstance(yielded, Problem) else yielded,
-        columns=prepared_columns(first, answer),
-        choices=tuple(choices(source.columns, first)),
         faults=scan.faults,
         lengths=measured,
         advice=lengths.advice(measured) if measured else "",
-        code=prepare_code(answer),
-        load_call=load_call(source, project),
-        reasons={
-            name: why
-            for name, why in proposed.reasons.items()
-            if getattr(proposed.answer, name) == getattr(answer, name)
-        },
     )

@@ -27,6 +27,10 @@ TYPED = "typed"
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
+AT_ONCE = 20_000
+"""So many rows are looked at before anyone would read the first of them."""
+
+
 class DatasetStep(Step, inherit_bindings=False):
     """Source, columns, system prompt and extraction."""
 
@@ -91,8 +95,19 @@ class DatasetStep(Step, inherit_bindings=False):
         draft = self.session.mapped(self.draft)
         if isinstance(draft, Problem):
             return draft
+        first = self.session.glance(draft)
+        if not isinstance(first, Problem) and (first.source.rows is None or first.source.rows > AT_ONCE):
+            self.app.call_from_thread(self._begin, draft, first)
         data = self.session.data(draft, say)
         return data if isinstance(data, Problem) else (draft, data)
+
+    def _begin(self, draft: Draft, data: "Data") -> None:
+        """Show the first rows of a large source while the others are looked at."""
+        if self.doing:
+            self.data = data
+            if draft.dataset != self.draft.dataset:
+                self.answer(replace(self.draft, dataset=draft.dataset))
+            self.refresh_body()
 
     def found(self, result: object) -> None:
         if result is None:
@@ -251,14 +266,15 @@ class DatasetStep(Step, inherit_bindings=False):
                     text((one_line(fault.text, 200), "muted")),
                 )
             )
-        table.show(cells, f"{len(cells)} kinds" if cells else "")
+        empty = "None was found." if self.data is None or self.data.complete else "They are being looked for."
+        table.show(cells, f"{len(cells)} kinds" if cells else "", empty=empty)
         table.display = self.data is not None
 
     def _strip(self, width: int) -> Sequence[Text]:
         if (data := self.data) is None:
             return []
         text, lengths = self.palette.text, data.lengths
-        facts = [("rows", data.rows_words), ("to train on", f"{data.usable:,}")]
+        facts = [("rows", data.rows_words), ("to train on", f"{data.usable:,}" if data.complete else "counting…")]
         if lengths is not None:
             facts.append(("prompt tokens", f"p50 {lengths.p50:,}  p99 {lengths.p99:,}  longest {lengths.longest:,}"))
         sizes = (12, 12, max(24, min(44, width - 26)))[: len(facts)]

@@ -106,3 +106,25 @@ def test_examples_are_written_as_they_are_read() -> None:
     assert read_examples(spelled_examples(examples)) == examples
     assert read_examples("") == ()
     assert read_examples("only a question") is None
+
+
+async def test_the_first_rows_of_a_large_file_are_there_before_it_is_counted(
+    app: GrpoApp, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was seen while the step was still looking is what stands there in the end."""
+    monkeypatch.setattr("grpo_tui.screens.dataset.AT_ONCE", 100)
+    seen: list[tuple[bool, int, str]] = []
+    begun = DatasetStep._begin
+
+    def begin(step: DatasetStep, *given: object) -> None:
+        begun(step, *given)  # type: ignore[arg-type]  # passed on as they came
+        assert step.data is not None
+        seen.append((step.data.complete, len(step.data.head), step.data.rows_words))
+
+    monkeypatch.setattr(DatasetStep, "_begin", begin)
+    async with running(app, size=(120, 40)) as pilot:
+        step = await at_dataset(pilot)
+        assert seen[0] == (False, 50, "300")
+        assert step.data is not None
+        assert step.data.complete
+        assert step.data.usable == 299
