@@ -81,7 +81,7 @@ def execute(args: argparse.Namespace) -> int:
         copy = sources.repair(Path(args.source).expanduser(), options)
         if isinstance(copy, Problem):
             return _refuse(args, [copy], {})
-        print(json.dumps({"repaired": str(copy)}) if args.json else f"Written: {copy}")
+        _say(json.dumps({"repaired": str(copy)}) if args.json else inert(f"Written: {copy}"))
         return 0
     chosen = _choices(args.choose)
     if isinstance(chosen, Problem):
@@ -167,7 +167,7 @@ def _look(args: argparse.Namespace, source: sources.Source, chosen: Mapping[str,
         }
     if problems:
         return _refuse(args, problems, report)
-    print(_as_json(report) if args.json else _for_people(args.source, report))
+    _say(_as_json(report) if args.json else _for_people(args.source, report))
     return 0
 
 
@@ -215,11 +215,16 @@ def _answer(
 
 def _refuse(args: argparse.Namespace, problems: list[Problem], report: dict[str, Any]) -> int:
     if args.json:
-        print(_as_json({**report, "problems": [problem.as_json() for problem in problems]}))
+        _say(_as_json({**report, "problems": [problem.as_json() for problem in problems]}))
     else:
         for problem in problems:
-            print(inert(str(problem)))
+            _say(inert(str(problem)))
     return 2
+
+
+def _say(text: str) -> None:
+    """Print; half a character, which a file's name or a row may hold, is printed as its escape."""
+    print(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _as_json(report: dict[str, Any]) -> str:

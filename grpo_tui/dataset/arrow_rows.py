@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_tui.dataset.rows import Column, Row, UnreadableError
+from grpo_tui.dataset.json_text import too_deep
+from grpo_tui.dataset.packed import check_regular
+from grpo_tui.dataset.rows import DEEPEST, Column, Row, UnreadableError, depth
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -30,6 +32,7 @@ class ArrowRows:
 
     def iterate(self, start: int = 0) -> Iterator[Row]:
         names = [column.name for column in self.columns]
+        number = start
         for file in self.files:
             try:
                 for batch in _BATCHES[self.kind](file, start):
@@ -37,8 +40,9 @@ class ArrowRows:
                         start -= batch
                         continue
                     for row in batch.slice(start).to_pylist():
+                        number += 1
                         for name in self.encoded:
-                            row[name] = None if row.get(name) is None else json.loads(row[name])
+                            row[name] = None if row.get(name) is None else _decoded(row[name], f"{file}, row {number}")
                         yield {name: row.get(name) for name in names}
                     start = max(0, start - batch.num_rows)
             except (OSError, ValueError) as error:
@@ -48,6 +52,17 @@ class ArrowRows:
         return self.rows
 
 
+def _decoded(text: str, where: str) -> Any:
+    """The value that JSON text holds. Raises ValueError, and UnreadableError where it is nested too deep."""
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise UnreadableError(too_deep(where)) from error
+    if depth(value) > DEEPEST:
+        raise UnreadableError(too_deep(where))
+    return value
+
+
 def open_parquet(files: tuple[Path, ...]) -> ArrowRows | Problem:
     """Columns and rows from the footers."""
     import pyarrow.parquet
@@ -55,6 +70,7 @@ def open_parquet(files: tuple[Path, ...]) -> ArrowRows | Problem:
     rows, schema = 0, None
     for file in files:
         try:
+            check_regular(file)
             with pyarrow.parquet.ParquetFile(file) as parquet:
                 rows += parquet.metadata.num_rows
                 schema = schema or parquet.schema_arrow
@@ -68,6 +84,7 @@ def open_arrow(files: tuple[Path, ...]) -> ArrowRows | Problem:
     rows, schema = 0, None
     for file in files:
         try:
+            check_regular(file)
             with _arrow_reader(file) as reader:
                 schema = schema or reader.schema
                 rows += sum(batch.num_rows for batch in _record_batches(reader))
@@ -177,6 +194,6 @@ def _record_batches(reader: Any) -> Iterator[Any]:
 def _damaged(file: Path, error: Exception) -> Problem:
     return Problem(
         str(file),
-        f"The file is damaged or incomplete: {one_line(str(error), 200)}.",
+        f"The file is damaged or incomplete: {one_line(getattr(error, 'strerror', None) or str(error), 200)}.",
         "Copy it again from where it came, and compare the sizes.",
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from grpo_tui.dataset.prompts import PREFIX, RESERVED, ROLES, functions, leaks_function
+from grpo_tui.dataset.prompts import PREFIX, RESERVED, ROLES, functions, leaks_function, loses_digits_function
 from grpo_tui.dataset.rows import Row, UnreadableError, never
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.inert import one_line
@@ -83,6 +83,18 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ("leave_out",),
             "TRL cuts no prompt: a long one costs memory on one step, or stops vLLM.",
         ),
+        "broken_value": Kind(
+            "half a character, or a number beyond 64 bits",
+            ("leave_out", "stop"),
+            "No table holds such a row, nor does the tokenizer take half a character: the run dies before its first "
+            "step.",
+        ),
+        "lost_digits": Kind(
+            "number of more than 15 digits",
+            ("keep", "leave_out", "stop"),
+            "The column is of floats, which hold 15 to 17 digits: those behind are others in training than they are in "
+            "the file. Written in quotes, as text, they all stay.",
+        ),
         "reserved_name": Kind(
             "column name that the trainer uses",
             ("keep", "leave_out"),
@@ -153,6 +165,8 @@ class _Tally:
 
     counts: dict[str, int] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """What is to be said of a kind where it is more than the count."""
 
     def add(self, kind: str, row: int) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -160,19 +174,9 @@ class _Tally:
         if len(named) < NAMED_ROWS:
             named.append(row)
 
-
-def find_faults(
-    rows: Iterable[Row],
-    answer: DatasetAnswer,
-    prompt_lengths: Mapping[int, int] | None = None,
-    *,
-    needed: int = 0,
-    progress: Callable[[int], None] | None = None,
-    cancelled: Callable[[], bool] = never,
-) -> tuple[Fault, ...] | Problem:
-    """The faults of `scan`."""
-    found = scan(rows, answer, prompt_lengths, needed=needed, progress=progress, cancelled=cancelled)
-    return found if isinstance(found, Problem) else found.faults
+    def take(self, other: "_Tally", kind: str) -> None:
+        """Take over what another tally has of this kind."""
+        self.counts[kind], self.rows[kind] = other.counts[kind], other.rows[kind]
 
 
 def scan(
@@ -189,95 +193,158 @@ def scan(
     `prompt_lengths`: row number to length in tokens, of all rows or of a sample. `needed`: prompts that one generation
     takes (`generation_batch_size / num_generations`), 0 if not known. `progress` gets the number of rows done.
     """
-    made = functions(answer)
-    prepare, prompt_of, extract = made["prepare"], made["prompt_of"], made.get("extract")
-    as_text, value_of = made.get("as_text") if answer.answer else None, made.get("value_of", dict.get)
-    is_held_out = made.get("is_held_out")
-    tally = _Tally()
-    leaked, types = _Leaks(), _Types(answer.prompt)
-    kinds: dict[str, _Tally] = {"text": _Tally(), "messages": _Tally()}
-    marks, trained_on = array("Q"), array("Q")
-    reserved: dict[str, None] = {}
-    number = held_out = chat_for_plain = 0
+    look = _Look(answer)
     complete = True
     try:
-        for number, row in enumerate(rows, 1):
-            at = number - 1
-            kind = prompt_kind(value_of(row, answer.prompt))
-            if kind == "messages" and answer.plain:
-                kind, chat_for_plain = "not_text", chat_for_plain + 1
-            asked = prompt_of(row)
-            if kind in kinds:
-                kinds[kind].add(kind, at)
-            else:
-                tally.add(kind, at)
-            mark = 0 if asked is None else _mark(asked)
-            marks.append(mark)
-            if as_text is not None:
-                text = as_text(value_of(row, answer.answer)) or ""
-                found = extract(text) if extract is not None else text
-                if not text.strip():
-                    tally.add("missing_answer", at)
-                elif found is None:
-                    tally.add("unparsable", at)
-                elif asked is not None:
-                    leaked.look(at, asked, found)
-            types.look(at, row)
-            reserved.update(dict.fromkeys(name for name in row if name in _taken(answer)))
-            if prepare(row) is not None:
-                if is_held_out is not None and is_held_out(row):
-                    held_out += 1
-                else:
-                    trained_on.append(mark)
-            if number % 1000 == 0:
+        for at, row in enumerate(rows):
+            look.at(at, row)
+            if look.rows % 1000 == 0:
                 if progress is not None:
-                    progress(number)
+                    progress(look.rows)
                 if cancelled():
                     complete = False
                     break
     except UnreadableError as error:
         return error.problem
-    _add_repeated(tally, marks)
-    usable = _different(trained_on) if answer.faults.get("duplicate") == "leave_out" else len(trained_on)
-    texts: dict[str, str] = {}
-    if leaked.beyond_chance():
-        _take(tally, leaked.tally, "leaked")
-        texts["leaked"] = (
-            f"{tally.counts['leaked']} of {leaked.looked_at} prompts hold their answer; by chance, as the answer of the"
-            f" row before shows, it would be {leaked.by_chance}."
-        )
-    if types.tally.counts:
-        _take(tally, types.tally, "mixed_type")
-        texts["mixed_type"] = f"{one_line(types.words(), 300)}."
-    plain, chat = (kinds[kind].counts.get(kind, 0) for kind in ("text", "messages"))
-    if plain and chat:
-        fewer = "text" if plain < chat else "messages"
-        tally.counts["mixed_kind"], tally.rows["mixed_kind"] = min(plain, chat), kinds[fewer].rows[fewer]
-        texts["mixed_kind"] = f"{plain} plain, {chat} conversational."
-    if chat_for_plain:
-        texts["not_text"] = (
-            f"{tally.counts['not_text']} of {number} rows hold no plain text; in {chat_for_plain} of them there are"
-            " chat messages, which only a model with a chat template takes."
-        )
-    if reserved:
-        tally.counts["reserved_name"] = len(reserved)
-        texts["reserved_name"] = f"Columns: {one_line(', '.join(reserved), 120)}."
-    if prompt_lengths and answer.max_prompt_tokens:
-        for at, length in sorted(prompt_lengths.items()):
-            if length > answer.max_prompt_tokens:
-                tally.add("over_long", at)
-        over = tally.counts.get("over_long", 0)
-        texts["over_long"] = (
-            f"{over} of {len(prompt_lengths)} measured prompts exceed {answer.max_prompt_tokens} tokens."
-        )
-    if complete and needed and usable < needed:
-        tally.counts["too_few_rows"] = usable
-        texts["too_few_rows"] = f"Usable prompts: {usable}; one generation needs {needed}."
-    elif complete and needed and usable % needed:
-        tally.counts["unused_rest"] = usable % needed
-        texts["unused_rest"] = f"Never used in an epoch: {usable % needed} of {usable} prompts."
-    faults = tuple(_fault(kind, tally, texts.get(kind, ""), number, answer) for kind in KINDS if kind in tally.counts)
-    return Scan(number, usable, faults, complete, held_out)
+    look.sum_up(prompt_lengths or {})
+    usable = look.usable()
+    if complete and needed:
+        look.compare(usable, needed)
+    return Scan(look.rows, usable, look.faults(), complete, look.held_out)
+
+
+class _Look:
+    """The look at each row, and what is to be said of all of them."""
+
+    def __init__(self, answer: DatasetAnswer) -> None:
+        self.rows = self.held_out = 0
+        self._answer = answer
+        made = functions(answer)
+        self._prepare, self._prompt_of, self._is_broken = made["prepare"], made["prompt_of"], made["is_broken"]
+        self._is_held_out = made.get("is_held_out")
+        self._as_text = made.get("as_text") if answer.answer else None
+        self._extract = made.get("extract")
+        self._value_of = made.get("value_of", dict.get)
+        self._loses_digits = loses_digits_function()
+        self._tally = _Tally()
+        self._leaked, self._types = _Leaks(), _Types(answer.prompt)
+        self._kinds = {"text": _Tally(), "messages": _Tally()}
+        self._marks, self._trained_on = array("Q"), array("Q")
+        self._taken = _taken(answer)
+        self._reserved: dict[str, None] = {}
+        self._chat_for_plain = 0
+
+    def at(self, at: int, row: Row) -> None:
+        """Look at row `at`."""
+        self.rows = at + 1
+        asked = self._look_at_prompt(at, row)
+        if self._as_text is not None:
+            self._look_at_answer(at, row, asked)
+        if self._loses_digits(row):
+            self._tally.add("lost_digits", at)
+        self._types.look(at, row)
+        self._reserved.update(dict.fromkeys(name for name in row if name in self._taken))
+        self._look_at_use(at, row)
+
+    def _look_at_prompt(self, at: int, row: Row) -> Any:
+        """What the row asks, None if nothing."""
+        kind = prompt_kind(self._value_of(row, self._answer.prompt))
+        if kind == "messages" and self._answer.plain:
+            kind = "not_text"
+            self._chat_for_plain += 1
+        self._kinds.get(kind, self._tally).add(kind, at)
+        asked = self._prompt_of(row)
+        self._marks.append(0 if asked is None else _mark(asked))
+        return asked
+
+    def _look_at_answer(self, at: int, row: Row, asked: Any) -> None:
+        assert self._as_text is not None
+        text = self._as_text(self._value_of(row, self._answer.answer)) or ""
+        found = text if self._extract is None else self._extract(text)
+        if not text.strip():
+            self._tally.add("missing_answer", at)
+        elif found is None:
+            self._tally.add("unparsable", at)
+        elif asked is not None:
+            self._leaked.look(at, asked, found)
+
+    def _look_at_use(self, at: int, row: Row) -> None:
+        """Is the row trained on, kept apart, or left out?"""
+        if self._prepare(row) is None:
+            if self._is_broken(row):
+                self._tally.add("broken_value", at)
+        elif self._is_held_out is not None and self._is_held_out(row):
+            self.held_out += 1
+        else:
+            self._trained_on.append(self._marks[-1])
+
+    def usable(self) -> int:
+        """Rows that are trained on."""
+        if self._answer.faults.get("duplicate") == "leave_out":
+            return _different(self._trained_on)
+        return len(self._trained_on)
+
+    def sum_up(self, prompt_lengths: Mapping[int, int]) -> None:
+        """Add the faults that only all rows together show."""
+        _add_repeated(self._tally, self._marks)
+        self._add_leaked()
+        self._add_mixed_types()
+        self._add_mixed_kinds()
+        self._add_reserved()
+        self._add_over_long(prompt_lengths)
+
+    def _add_leaked(self) -> None:
+        leaked = self._leaked
+        if leaked.beyond_chance():
+            self._tally.take(leaked.tally, "leaked")
+            self._tally.texts["leaked"] = (
+                f"{self._tally.counts['leaked']} of {leaked.looked_at} prompts hold their answer; by chance, as the"
+                f" answer of the row before shows, it would be {leaked.by_chance}."
+            )
+
+    def _add_mixed_types(self) -> None:
+        if self._types.tally.counts:
+            self._tally.take(self._types.tally, "mixed_type")
+            self._tally.texts["mixed_type"] = f"{one_line(self._types.words(), 300)}."
+
+    def _add_mixed_kinds(self) -> None:
+        tally = self._tally
+        plain, chat = (self._kinds[kind].counts.get(kind, 0) for kind in ("text", "messages"))
+        if plain and chat:
+            fewer = "text" if plain < chat else "messages"
+            tally.counts["mixed_kind"], tally.rows["mixed_kind"] = min(plain, chat), self._kinds[fewer].rows[fewer]
+            tally.texts["mixed_kind"] = f"{plain} plain, {chat} conversational."
+        if self._chat_for_plain:
+            tally.texts["not_text"] = (
+                f"{tally.counts['not_text']} of {self.rows} rows hold no plain text; in {self._chat_for_plain} of them"
+                " there are chat messages, which only a model with a chat template takes."
+            )
+
+    def _add_reserved(self) -> None:
+        if self._reserved:
+            self._tally.counts["reserved_name"] = len(self._reserved)
+            self._tally.texts["reserved_name"] = f"Columns: {one_line(', '.join(self._reserved), 120)}."
+
+    def _add_over_long(self, lengths: Mapping[int, int]) -> None:
+        limit = self._answer.max_prompt_tokens
+        over = [at for at, length in sorted(lengths.items()) if length > limit] if limit else []
+        for at in over:
+            self._tally.add("over_long", at)
+        if over:
+            self._tally.texts["over_long"] = f"{len(over)} of {len(lengths)} measured prompts exceed {limit} tokens."
+
+    def compare(self, usable: int, needed: int) -> None:
+        """Add what is wrong with the number of prompts, of which one generation takes `needed`."""
+        if usable < needed:
+            self._tally.counts["too_few_rows"] = usable
+            self._tally.texts["too_few_rows"] = f"Usable prompts: {usable}; one generation needs {needed}."
+        elif rest := usable % needed:
+            self._tally.counts["unused_rest"] = rest
+            self._tally.texts["unused_rest"] = f"Never used in an epoch: {rest} of {usable} prompts."
+
+    def faults(self) -> tuple[Fault, ...]:
+        """The faults found so far, in the order of their kinds."""
+        return tuple(_fault(kind, self._tally, self.rows, self._answer) for kind in KINDS if kind in self._tally.counts)
 
 
 class _Leaks:
@@ -333,10 +400,6 @@ class _Types:
 _TYPE_NAMES: Mapping[str, str] = {"str": "text", "dict": "objects", "list": "lists", "bool": "true or false"}
 
 
-def _take(tally: _Tally, other: _Tally, kind: str) -> None:
-    tally.counts[kind], tally.rows[kind] = other.counts[kind], other.rows[kind]
-
-
 def prompt_kind(value: Any) -> str:
     """`text`, `messages`, or the kind of fault that a prompt's value is."""
     if value is None or value != value:  # NaN
@@ -356,7 +419,7 @@ def _said(message: Mapping[str, Any]) -> tuple[Any, Any]:
     return message.get("role"), message.get("content")
 
 
-def _fault(kind: str, tally: _Tally, text: str, total: int, answer: DatasetAnswer) -> Fault:
+def _fault(kind: str, tally: _Tally, total: int, answer: DatasetAnswer) -> Fault:
     known = KINDS[kind]
     count = tally.counts[kind]
     choice = answer.faults.get(kind, known.choices[0])
@@ -364,7 +427,7 @@ def _fault(kind: str, tally: _Tally, text: str, total: int, answer: DatasetAnswe
         choice = "convert"
     if choice not in known.choices:
         choice = known.choices[0]
-    text = text or f"{count} of {total} rows: {known.title}."
+    text = tally.texts.get(kind) or f"{count} of {total} rows: {known.title}."
     return Fault(kind, count, tuple(tally.rows.get(kind, ())), choice, known.choices, f"{text} {known.text}")
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from grpo_tui.dataset.arrow_rows import open_arrow, open_parquet
 from grpo_tui.dataset.delimited import DelimitedRows, describe, open_delimited
 from grpo_tui.dataset.json_rows import JSONRows, open_json
-from grpo_tui.dataset.packed import is_packed, open_bytes, packing_problem, unpacked_name
+from grpo_tui.dataset.packed import check_regular, is_packed, open_bytes, packing_problem, unpacked_name
 from grpo_tui.dataset.rows import Column, Reader, Row
 from grpo_tui.dataset.source import Source, described
 from grpo_tui.dataset.text import encoding_of
+from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 FORMATS: Mapping[str, str] = {
@@ -28,6 +29,8 @@ FORMATS: Mapping[str, str] = {
 
 def open_files(files: tuple[Path, ...], options: dict[str, str], split: str) -> Source | Problem:
     """The files, all of one kind, as one source. Raises OSError and UnreadableError."""
+    for file in files:
+        check_regular(file)
     if missing := next((problem for file in files if (problem := packing_problem(file))), None):
         return missing
     kind = _kind_of(files[0])
@@ -37,8 +40,8 @@ def open_files(files: tuple[Path, ...], options: dict[str, str], split: str) -> 
     if kind is None:
         return Problem(
             str(files[0]),
-            f"The ending '{unpacked_name(files[0]).suffix}' is none of {', '.join(FORMATS)}, and the content tells no"
-            " more.",
+            f"The ending '{one_line(unpacked_name(files[0]).suffix, 20)}' is none of {', '.join(FORMATS)}, and the"
+            " content tells no more.",
             "Give the file the ending of what it is.",
         )
     opened = _OPEN[kind](files, options)
@@ -123,6 +126,12 @@ def _open_csv_files(files: tuple[Path, ...], options: dict[str, str]) -> Source 
         notes.append("numbers have decimal commas")
     if len(first.columns) == 1 and (mark := next((one for one in ";\t|" if one in first.columns[0].name), "")):
         notes.append(f"there is one column only and its name contains a {describe(mark)}: is that the delimiter?")
+    notes += [
+        f"row {one.swallowed + 1} of {one_line(one.path.name, 60)}: a quoted cell holds lines that look like rows: is a"
+        " quote missing?"
+        for one in readers
+        if one.swallowed is not None
+    ]
     reader: Reader = first if len(readers) == 1 else Several(tuple(readers))
     return described(_common(files), "csv", reader, tuple(notes), used, files)
 

@@ -7,8 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from grpo_tui.dataset.json_text import REPAIR, Stream, decode, parses, refusal, too_deep, too_long
 from grpo_tui.dataset.packed import content_size, is_packed, open_bytes, open_text
-from grpo_tui.dataset.rows import HEAD_BYTES, HEAD_ROWS, Column, Row, UnreadableError, conform, infer
+from grpo_tui.dataset.rows import HEAD_BYTES, HEAD_ROWS, Column, LongNumberError, Row, UnreadableError, conform, infer
 from grpo_tui.dataset.text import BYTEWISE, undecodable
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -17,9 +18,11 @@ WHOLE_BYTES = 64 << 20
 """One JSON object up to this size is read as a whole to see what it holds; of a larger one only its first list."""
 
 _BLOCK = 1 << 18
+_REFUSED = 2**64
+"""Whole numbers from there on are refused where the library reads with ujson: arrays, and lists under a name."""
+
 _WRAPPERS = ("data", "rows", "train", "examples", "instances", "items", "samples", "dataset", "questions")
 _CHAT_KEYS = ({"role", "content"}, {"from", "value"})
-_REPAIR = "Ask for a repaired copy beside it, or correct the file."
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,11 @@ class JSONRows:
     looked_at: int = 0
 
     def iterate(self, start: int = 0) -> Iterator[Row]:
-        for value in islice(self._raw(), start, None):
-            yield conform(value, self.columns)
+        for number, value in enumerate(islice(self._raw(), start, None), start + 1):
+            try:
+                yield conform(value, self.columns)
+            except LongNumberError as error:
+                raise UnreadableError(too_long(f"{self.path}, row {number}")) from error
 
     def count(self, cancelled: Callable[[], bool]) -> int:
         if self.layout == "lines" and self.encoding in BYTEWISE:
@@ -61,30 +67,34 @@ class JSONRows:
                 if line.isspace():
                     continue
                 try:
-                    value = json.loads(line)
+                    value = decode(line)
+                except RecursionError as error:
+                    raise UnreadableError(too_deep(f"{self.path}, line {number}")) from error
                 except ValueError as error:
                     last = not line.endswith("\n") or not file.read(65536).strip()
                     raise UnreadableError(_broken_line(self.path, number, line, error, last)) from error
+                if refused := refusal(value, line):
+                    raise UnreadableError(refused(f"{self.path}, line {number}"))
                 if value is not None and not isinstance(value, dict):
                     raise UnreadableError(_no_object(f"{self.path}, line {number}", value))
                 yield value
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise UnreadableError(undecodable(self.path, error, number + 1)) from error
 
     def _concatenated(self, file: TextIO) -> Iterator[Row | None]:
-        stream = _Stream(file, self.path)
+        stream = Stream(file, self.path)
         while following := stream.peek():
             if following == ",":
                 raise UnreadableError(_commas(self.path, stream.line()))
-            yield _as_row(stream.value(), f"{self.path}, line {stream.line()}")
+            yield _as_row(stream.row(), stream)
 
     def _array(self, file: TextIO) -> Iterator[Row | None]:
-        stream = _Stream(file, self.path)
+        stream = Stream(file, self.path, _REFUSED)
         stream.take("[")
         yield from _elements(stream)
 
     def _wrapped(self, file: TextIO) -> Iterator[Row | None]:
-        stream = _Stream(file, self.path)
+        stream = Stream(file, self.path, _REFUSED)
         stream.take("{")
         while stream.value() != self.field:
             stream.take(":")
@@ -95,13 +105,13 @@ class JSONRows:
         yield from _elements(stream)
 
     def _columns(self, file: TextIO) -> Iterator[Row | None]:
-        table = _Stream(file, self.path).value()
+        table = Stream(file, self.path, 2**63).row()
         lists = {name: list(values.values()) if isinstance(values, dict) else values for name, values in table.items()}
         for values in zip(*lists.values(), strict=True):
             yield dict(zip(lists, values, strict=True))
 
     def _object(self, file: TextIO) -> Iterator[Row | None]:
-        yield _Stream(file, self.path).value()
+        yield Stream(file, self.path).row()
 
 
 _READ: Mapping[str, Callable[[JSONRows, TextIO], Iterator[Row | None]]] = {
@@ -131,14 +141,14 @@ def open_json(path: Path, encoding: str, field: str = "") -> JSONRows | Problem:
                 break
     except UnreadableError as error:
         return error.problem
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         return undecodable(path, error, 1)
     return replace(found, columns=infer(rows), looked_at=len(rows))
 
 
 def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
     with open_text(path, encoding, "\n") as file:
-        stream = _Stream(file, path)
+        stream = Stream(file, path)
         first = stream.peek()
         if not first:
             return Problem(str(path), "The file is empty.", "Choose a file with rows in it.")
@@ -153,14 +163,14 @@ def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
             if line.strip()
         )
         rest = file.read(65536).strip()
-    if line.rstrip().endswith(",") and rest and _parses(line.rstrip().rstrip(",")):
+    if line.rstrip().endswith(",") and rest and parses(line.rstrip().rstrip(",")):
         return _commas(path, number)
-    if rest and _parses(line):
+    if rest and parses(line):
         return JSONRows(path, encoding, "lines")
     with open_text(path, encoding, "\n") as file:
         if content_size(path) > WHOLE_BYTES:
-            return _first_list(path, encoding, field, _Stream(file, path))
-        stream = _Stream(file, path)
+            return _first_list(path, encoding, field, Stream(file, path))
+        stream = Stream(file, path)
         value = stream.value()
         following = stream.peek()
     if following == ",":
@@ -190,7 +200,7 @@ def _one_object(path: Path, encoding: str, field: str, value: dict[str, Any]) ->
     return JSONRows(path, encoding, "object")
 
 
-def _first_list(path: Path, encoding: str, field: str, stream: "_Stream") -> JSONRows | Problem:
+def _first_list(path: Path, encoding: str, field: str, stream: Stream) -> JSONRows | Problem:
     """The layout of an object too large to be read as a whole, or of such objects one after the other."""
     stream.take("{")
     while True:
@@ -208,7 +218,7 @@ def _first_list(path: Path, encoding: str, field: str, stream: "_Stream") -> JSO
         stream.take(",")
 
 
-def _skip_list(stream: "_Stream") -> None:
+def _skip_list(stream: Stream) -> None:
     while stream.peek() != "]":
         if stream.peek() == ",":
             stream.take(",")
@@ -236,115 +246,34 @@ def _is_chat_row(value: dict[str, Any]) -> bool:
     )
 
 
-def _elements(stream: "_Stream") -> Iterator[Row | None]:
+def _elements(stream: Stream) -> Iterator[Row | None]:
     if stream.peek() == "]":
         return
     while True:
-        value = stream.value()
+        value = stream.row()
         # `datasets` makes a column `text` of a list of strings (packaged_modules/json)
-        yield {"text": value} if isinstance(value, str) else _as_row(value, f"{stream.path}, line {stream.line()}")
+        yield {"text": value} if isinstance(value, str) else _as_row(value, stream)
         if stream.peek() == "]":
             return
         stream.take(",")
 
 
-def _as_row(value: Any, where: str) -> Row | None:
+def _as_row(value: Any, stream: Stream) -> Row | None:
     if value is None or isinstance(value, dict):
         return value
-    raise UnreadableError(_no_object(where, value))
-
-
-class _Stream:
-    """JSON values from a text file, one after the other, in memory for one value."""
-
-    LARGEST = 256 << 20
-
-    def __init__(self, file: TextIO, path: Path) -> None:
-        self.path = path
-        self._file = file
-        self._text = ""
-        self._at = 0
-        self._lines = 1  # line number of the first character of _text
-        self._ended = False
-        self._decoder = json.JSONDecoder()
-
-    def line(self) -> int:
-        return self._lines + self._text.count("\n", 0, self._at)
-
-    def ahead(self) -> str:
-        return self._text[self._at : self._at + 80]
-
-    def peek(self) -> str:
-        """The next character that is no space; empty at the end."""
-        while True:
-            while self._at < len(self._text):
-                if not self._text[self._at].isspace():
-                    return self._text[self._at]
-                self._at += 1
-            if not self._more():
-                return ""
-
-    def take(self, character: str) -> None:
-        found = self.peek()
-        if found != character:
-            raise UnreadableError(self._broken(f"'{character}' was expected"))
-        self._at += 1
-
-    def value(self) -> Any:
-        self.peek()
-        while True:
-            try:
-                value, end = self._decoder.raw_decode(self._text, self._at)
-            except json.JSONDecodeError as error:
-                unfinished = error.pos > len(self._text) - 64 or error.msg.startswith("Unterminated")
-                if unfinished and len(self._text) < self.LARGEST and self._more():
-                    continue
-                self._at = min(error.pos, len(self._text))
-                raise UnreadableError(self._broken(error.msg)) from error
-            if end == len(self._text) and self._more():  # a number may go on
-                continue
-            self._at = end
-            return value
-
-    def _more(self) -> bool:
-        if self._ended:
-            return False
-        self._lines = self.line()
-        kept = self._text[self._at :]
-        try:
-            block = self._file.read(max(65536, len(kept)))
-        except UnicodeDecodeError as error:
-            raise UnreadableError(undecodable(self.path, error, self._lines)) from error
-        self._ended = not block
-        self._text, self._at = kept + block, 0
-        return not self._ended
-
-    def _broken(self, message: str) -> Problem:
-        where = f"{self.path}, line {self.line()}"
-        if self._at >= len(self._text.rstrip()) or message.startswith("Unterminated"):
-            return Problem(where, "The file looks cut off: its last value has no end.", _REPAIR)
-        near = one_line(self._text[self._at : self._at + 40], 40)
-        return Problem(where, f"This is no valid JSON ({message}) near: {near}", "Correct the file there.")
-
-
-def _parses(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+    raise UnreadableError(_no_object(f"{stream.path}, line {stream.line()}", value))
 
 
 def _last_line(path: Path, encoding: str) -> Problem | None:
     """What is wrong with the last line: a copy that was broken off, or a file still being written, ends in half one."""
     if encoding not in BYTEWISE or is_packed(path):
         return None  # found when it is read
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - HEAD_BYTES))
         tail = file.read().rstrip()
     line = tail.rpartition(b"\n")[2].decode(encoding, "replace").lstrip("\ufeff")
-    if len(line) >= HEAD_BYTES or _parses(line):
+    if len(line) >= HEAD_BYTES or parses(line):
         return None
     return _broken_line(path, _line_number(path), line, None, True)
 
@@ -352,7 +281,7 @@ def _last_line(path: Path, encoding: str) -> Problem | None:
 def _line_number(path: Path) -> int:
     """Number of the last line that is not blank, from 1."""
     number, last = 1, 1
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         while block := file.read(_BLOCK):
             stripped = block.rstrip()
             if stripped:
@@ -392,11 +321,11 @@ def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
 def _broken_line(path: Path, number: int, line: str, error: ValueError | None, last: bool) -> Problem:
     where = f"{path}, line {number}"
     text = line.strip()
-    if text.endswith(",") and _parses(text[:-1]):
+    if text.endswith(",") and parses(text[:-1]):
         return _commas(path, number)
     if last and not text.endswith(("}", "]")):
         return Problem(
-            where, "The last line looks cut off: the copy was broken off, or it is still being written.", _REPAIR
+            where, "The last line looks cut off: the copy was broken off, or it is still being written.", REPAIR
         )
     said = f" ({error})" if error else ""
     return Problem(where, f"The line is no valid JSON{said}: {one_line(text, 60)}", "Correct the file there.")
@@ -406,7 +335,7 @@ def _commas(path: Path, number: int) -> Problem:
     return Problem(
         f"{path}, line {number}",
         "A comma follows the object: the file looks like a JSON array without its brackets.",
-        _REPAIR,
+        REPAIR,
     )
 
 

@@ -45,10 +45,6 @@ class Lengths:
     of: int = 0
     """Rows that there are; more than `count` if a sample was measured or rows are left out."""
 
-    def longer_than(self, limit: int) -> int:
-        """How many of the measured prompts have more than `limit` tokens."""
-        return sum(length > limit for length in self.by_row.values())
-
     def as_json(self) -> dict[str, Any]:
         """The lengths as `grpo-tui data --json` prints them."""
         return {
@@ -101,8 +97,9 @@ def advice(found: Lengths) -> str:
         return f"Short: 19 of 20 prompts have at most {found.p95:,} tokens, below the usual {low} to {high}."
     if found.p95 <= high:
         return f"Usual: 19 of 20 prompts have at most {found.p95:,} tokens, within {low} to {high}."
+    longer = sum(length > high for length in found.by_row.values())
     return (
-        f"Long: {found.longer_than(high):,} of {found.count:,} prompts have more than {high} tokens. That is no fault,"
+        f"Long: {longer:,} of {found.count:,} prompts have more than {high} tokens. That is no fault,"
         " but each token costs memory and time; what must hold is that prompt and completion fit into the context."
     )
 

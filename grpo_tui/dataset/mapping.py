@@ -110,9 +110,9 @@ def extract(text):
         value = json.loads(text)
         for name in {argument}.split("."):
             value = value[int(name)] if isinstance(value, list) else value[name]
-    except (ValueError, KeyError, IndexError, TypeError):
+        return as_text(value) or None
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         return None
-    return as_text(value) or None
 ''',
             ("json",),
         ),

@@ -1,9 +1,12 @@
 """Compressed files, read as if they were not: unpacked on the way, in constant memory, never to the disk."""
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
+import os
+import stat
 import zlib
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -50,17 +53,42 @@ def packing_problem(path: Path) -> Problem | None:
     return None
 
 
+def _descriptor(path: Path) -> int:
+    """A descriptor of the file, to read from. A pipe or a device is refused instead of waited for: raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def check_regular(path: Path) -> None:
+    """Raises OSError where the path leads to no file that can be read, but to a pipe, a device or a folder."""
+    os.close(_descriptor(path))
+
+
+def open_packed(path: Path) -> io.BufferedReader:
+    """The file as it stands on the disk, compressed or not. Raises OSError."""
+    return os.fdopen(_descriptor(path), "rb")
+
+
 def open_bytes(path: Path) -> io.BufferedReader:
-    """The file's content from its start. Reading raises UnreadableError where the compressed file is damaged."""
+    """The file's content from its start. Reading raises UnreadableError where the compressed file is damaged.
+
+    Raises OSError where it is no file that can be read.
+    """
     if not is_packed(path):
-        return path.open("rb")
+        return open_packed(path)
     return io.BufferedReader(_Unpacked(path))
 
 
 def open_text(path: Path, encoding: str, newline: str) -> TextIO:
-    """The file's content as text; `newline` as for `open`."""
+    """The file's content as text; `newline` as for `open`. Raises OSError."""
     if not is_packed(path):
-        return path.open(encoding=encoding, newline=newline)
+        return os.fdopen(_descriptor(path), encoding=encoding, newline=newline)
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=newline)
 
 
@@ -84,7 +112,7 @@ class _Unpacked(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._packed = path.open("rb")
+        self._packed = open_packed(path)
         self._content = PACKED[path.suffix.lower()](self._packed)
 
     def taken(self) -> int:

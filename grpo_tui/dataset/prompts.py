@@ -70,6 +70,26 @@ def leaks(prompt, answer):
     return False
 '''
 
+_IS_BROKEN = '''
+def is_broken(value):
+    """Does it hold what no table takes: half a character (a lone surrogate), or a whole number beyond 64 bits?"""
+    if isinstance(value, dict):
+        return any(map(is_broken, value)) or any(map(is_broken, value.values()))
+    if isinstance(value, list):
+        return any(map(is_broken, value))
+    if isinstance(value, str):
+        return not value.isascii() and re.search("[\\ud800-\\udfff]", value) is not None
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
+'''
+
+_LOSES_DIGITS = '''
+def loses_digits(value):
+    """Is there a number in it of which a float may not hold all digits?"""
+    if isinstance(value, (dict, list)):
+        return any(map(loses_digits, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, float) and abs(value) >= 2**53
+'''
+
 _MARK_OF = '''
 def mark_of(row):
     """The same bytes for rows that ask the same; what else their messages hold does not count."""
@@ -85,6 +105,8 @@ class StopError(Exception):
 '''
 
 _WHY = {
+    "broken_value": "half a character, or a number beyond 64 bits",
+    "lost_digits": "a number may have lost digits",
     "null": "no prompt",
     "not_text": "neither text nor messages",
     "empty": "nothing to answer",
@@ -107,7 +129,7 @@ def prepare_code(answer: DatasetAnswer) -> str:
     dotted = any("." in name for name in (answer.prompt, answer.answer))
     leaks = answer.answer and _choice(answer, "leaked", "keep") != "keep"
     convert = answer.faults.get("mixed_type") == "convert"
-    imports = {name for name in rule.imports if answer.answer} | ({"re"} if leaks else set())
+    imports = {"re"} | {name for name in rule.imports if answer.answer}
     imports |= {"json"} if answer.answer or convert or _marks(answer) else set()
     imports |= {"hashlib"} if _marks(answer) else set()
     parts = ["\n".join(f"import {name}" for name in sorted(imports)), *_constants(answer)]
@@ -115,7 +137,14 @@ def prepare_code(answer: DatasetAnswer) -> str:
         parts.append(_AS_TEXT)
     if answer.answer and rule.code:
         parts.append(rule.code.replace("{argument}", _literal(answer.extract_argument)))
-    parts += [code for code, needed in ((_VALUE_OF, dotted), (_LEAKS, leaks), (_STOP, _stops(answer))) if needed]
+    needed_parts = (
+        (_IS_BROKEN, True),
+        (_LOSES_DIGITS, _choice(answer, "lost_digits", "keep") != "keep"),
+        (_VALUE_OF, dotted),
+        (_LEAKS, leaks),
+        (_STOP, _stops(answer)),
+    )
+    parts += [code for code, needed in needed_parts if needed]
     parts += [
         _prompt_of(answer),
         _MARK_OF if _marks(answer) else "",
@@ -162,7 +191,18 @@ def functions(answer: DatasetAnswer) -> dict[str, Callable[..., Any]]:
     return made
 
 
-_MADE = ("as_text", "value_of", "extract", "leaks", "prompt_of", "mark_of", "prepare", "is_held_out", "prepare_rows")
+_MADE = (
+    "is_broken",
+    "as_text",
+    "value_of",
+    "extract",
+    "leaks",
+    "prompt_of",
+    "mark_of",
+    "prepare",
+    "is_held_out",
+    "prepare_rows",
+)
 
 
 def _quiet(function: Callable[[Row], Any], stop: type[Exception]) -> Callable[[Row], Any]:
@@ -181,9 +221,18 @@ def _never_held_out(row: Row) -> bool:
 
 def leaks_function() -> Callable[[Any, str | None], bool]:
     """`leaks(prompt, answer)` as it is written where rows with such prompts are left out."""
+    return _one("leaks", _LEAKS)
+
+
+def loses_digits_function() -> Callable[[Any], bool]:
+    """`loses_digits(row)` as it is written where rows with such numbers are left out."""
+    return _one("loses_digits", _LOSES_DIGITS)
+
+
+def _one(name: str, code: str) -> Callable[..., bool]:
     namespace: dict[str, Any] = {}
-    exec(compile("import re\n" + _LEAKS, "<leaks>", "exec"), namespace)
-    function: Callable[[Any, str | None], bool] = namespace["leaks"]
+    exec(compile("import re\n" + code, f"<{name}>", "exec"), namespace)
+    function: Callable[..., bool] = namespace[name]
     return function
 
 
@@ -279,7 +328,10 @@ def _null(answer: DatasetAnswer) -> list[str]:
 
 
 def _prepare(answer: DatasetAnswer) -> str:
-    lines = ["prompt = prompt_of(row)", "if prompt is None:", "    return None"]
+    lines = ["if is_broken(row):", _out(answer, "broken_value")]
+    if _choice(answer, "lost_digits", "keep") != "keep":
+        lines += ["if loses_digits(row):", _out(answer, "lost_digits")]
+    lines += ["prompt = prompt_of(row)", "if prompt is None:", "    return None"]
     if answer.answer:
         lines += _answer(answer)
     lines += _opening(answer)

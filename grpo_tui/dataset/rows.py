@@ -15,7 +15,6 @@ HEAD_ROWS = 2000
 HEAD_BYTES = 1 << 20
 """Columns and types are taken from the first rows, at most so many and from so many bytes."""
 
-_INT64 = range(-(2**63), 2**63)
 _LEADING_ZEROS = re.compile(r"^(\s*-?)0+(?=\d)")  # pandas' JSON reader, which the library uses, takes 007 for 7
 # What Arrow's JSON reader turns into a timestamp (ISO 8601, `arrow::ParseTimestampISO8601`).
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d{1,9})?)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?$")
@@ -32,6 +31,18 @@ class Column:
 
     filled: int = 0
     """In how many of the rows looked at it holds something else than null."""
+
+
+DEEPEST = 62
+"""Lists and objects that may stand one inside the other in a value: Arrow writes no deeper ones (it counts to 64)."""
+
+
+class Rounded(float):
+    """A whole number beyond 64 bits, as Arrow reads it from JSON: the digits that a float does not hold are gone."""
+
+
+class LongNumberError(ValueError):
+    """A whole number beyond 64 bits where the library that training reads with refuses one."""
 
 
 class UnreadableError(Exception):
@@ -81,25 +92,23 @@ def infer(rows: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
 def type_of(values: Iterable[Any]) -> str:
     """The type that Arrow's JSON reader gives a column of these values."""
     filled = [value for value in values if value is not None]
-    kinds = {type(value) for value in filled}
+    kinds = {float if isinstance(value, Rounded) else type(value) for value in filled}
     if not kinds:
         return "null"
     if kinds == {str}:
         return "timestamp[s]" if all(_TIMESTAMP.match(value) for value in filled) else "string"
-    if kinds == {int}:
-        return "int64" if all(value in _INT64 for value in filled) else "float64"
     if kinds == {int, float}:
         return "float64"
     return _NAMES.get(kinds.pop(), "json") if len(kinds) == 1 else "json"
 
 
-_NAMES: Mapping[type, str] = {bool: "bool", float: "float64", list: "list", dict: "struct"}
+_NAMES: Mapping[type, str] = {bool: "bool", int: "int64", float: "float64", list: "list", dict: "struct"}
 
 
 def conform(row: Mapping[str, Any] | None, columns: tuple[Column, ...]) -> Row:
     """`row` as training gets it: missing columns are None, whole numbers in a column of floats are floats.
 
-    What else the library makes of values, it is made here too: see `_CONVERT`.
+    What else the library makes of values, it is made here too: see `_CONVERT`. Raises LongNumberError.
     """
     row = row or {}
     conformed: Row = {}
@@ -123,16 +132,38 @@ def _timestamp(value: Any) -> Any:
 
 
 def _float(value: Any) -> Any:
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return float(value) if isinstance(value, int | Rounded) and not isinstance(value, bool) else value
 
 
 def _decoded(value: Any) -> Any:
     """Text in a column of mixed types that is JSON itself, such as `7` or `true`: the library decodes it."""
+    if isinstance(value, Rounded):
+        raise LongNumberError
     try:
         decoded = json.loads(_LEADING_ZEROS.sub(r"\1", value)) if isinstance(value, str) else value
-        return None if decoded != decoded else decoded  # NaN
-    except ValueError:
+        if decoded != decoded:  # NaN
+            return None
+        return value if depth(decoded) > DEEPEST else decoded
+    except (ValueError, RecursionError):
         return value
+
+
+def depth(value: Any) -> int:
+    """How many lists and objects stand one inside the other."""
+    deep, level = 0, [value]
+    while inside := [one for one in level if isinstance(one, list | dict)]:
+        deep += 1
+        level = [inner for one in inside for inner in (one.values() if isinstance(one, dict) else one)]
+    return deep
+
+
+def has_half_character(value: Any) -> bool:
+    """Does a text in it hold half a character, a lone surrogate? UTF-8 has none."""
+    try:
+        json.dumps(value, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 _CONVERT: Mapping[str, Callable[[Any], Any]] = {"float64": _float, "timestamp[s]": _timestamp, "json": _decoded}

@@ -51,11 +51,22 @@ class Source:
 
     def row(self, i: int) -> Row | None:
         """Row `i`, from 0; None behind the end."""
-        return next(self.reader.iterate(i), None)
+        return next(self._iterate(i), None)
 
     def iterate(self, limit: int | None = None) -> Iterator[Row]:
         """All rows in order, or the first `limit`."""
-        return islice(self.reader.iterate(), limit)
+        return islice(self._iterate(), limit)
+
+    def _iterate(self, start: int = 0) -> Iterator[Row]:
+        try:
+            yield from self.reader.iterate(start)
+        except OSError as error:
+            raise UnreadableError(lost(self.path, error)) from error
+
+
+def lost(path: str, error: OSError) -> Problem:
+    """The problem of data that can be read no more: the file was removed, or its disk is gone."""
+    return Problem(path, f"It cannot be read: {error.strerror or error}.", "Check that it is there and may be read.")
 
 
 def described(

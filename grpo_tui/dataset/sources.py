@@ -4,7 +4,6 @@ Local sources are read here, in constant memory. What needs the `datasets` libra
 """
 
 import hashlib
-import json
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +17,10 @@ from grpo_tui.dataset.files import FORMATS, is_data_file, open_files
 from grpo_tui.dataset.folders import open_folder, open_pattern
 from grpo_tui.dataset.hub import is_hub_id, open_hub
 from grpo_tui.dataset.json_rows import JSONRows
-from grpo_tui.dataset.packed import open_text, unpacked_name
+from grpo_tui.dataset.json_text import parses, whole_characters
+from grpo_tui.dataset.packed import open_packed, open_text, unpacked_name
 from grpo_tui.dataset.rows import Column, Row, UnreadableError, never
-from grpo_tui.dataset.source import Source
+from grpo_tui.dataset.source import Source, lost
 from grpo_tui.dataset.text import encoding_of
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -53,7 +53,10 @@ def open_source(
     text = source.strip()
     if not text:
         return Problem("data", "No source is given.", "Name a file, a folder, or a data set of the hub.")
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:  # a user whom nobody knows
+        return Problem(one_line(text, 200), f"{error}.", "Write the path out.")
     try:
         if path.is_dir():
             return open_folder(path.resolve(), options, split)
@@ -64,7 +67,9 @@ def open_source(
     except UnreadableError as error:
         return error.problem
     except OSError as error:
-        return Problem(str(path), f"It cannot be read: {error.strerror or error}.", "Check its name and permissions.")
+        return lost(str(path), error)
+    except ValueError as error:  # a zero byte; `**` within a name
+        return Problem(one_line(text, 200), f"No file can be called that: {error}.", "Check the path.")
     if is_hub_id(text):
         return open_hub(text, options, split, worker)
     return Problem(text, "There is no such file or folder.", _neighbours(path))
@@ -88,6 +93,8 @@ def count_rows(source: Source, cancelled: Callable[[], bool] = never) -> Source 
         rows = source.reader.count(cancelled)
     except UnreadableError as error:
         return error.problem
+    except OSError as error:
+        return lost(source.path, error)
     return source if cancelled() else replace(source, rows=rows, rows_exact=True)
 
 
@@ -114,12 +121,15 @@ def sample(
 
 
 def fingerprint(source: Source) -> str:
-    """A mark that changes when the data do: sizes, times, first and last bytes, and how they are read."""
+    """A mark that changes when the data do: sizes, times, first and last bytes, and how they are read.
+
+    Raises OSError.
+    """
     digest = hashlib.sha256(repr((source.path, source.split, sorted(source.options.items()))).encode())
     for file in source.files:
-        with file.open("rb") as opened:
+        with open_packed(file) as opened:
             stat = os.fstat(opened.fileno())
-            digest.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}".encode())
+            digest.update(f"{file.name!r} {stat.st_size} {stat.st_mtime_ns}".encode())
             digest.update(opened.read(65536))
             opened.seek(max(0, stat.st_size - 65536))
             digest.update(opened.read())
@@ -168,7 +178,8 @@ def _call(name: str, values: Sequence[Any], named: Mapping[str, Any]) -> str:
 
 
 def repair(path: Path, options: Mapping[str, str] | None = None) -> Path | Problem:
-    """A corrected copy beside a JSON or CSV file: UTF-8, without commas behind the rows, without half a last line.
+    """A corrected copy beside a JSON or CSV file: UTF-8, without half characters, commas behind the rows or half a
+    last line.
 
     The original stays as it is; neither is an earlier copy overwritten. Any other fault is left for the user.
     """
@@ -190,18 +201,18 @@ def repair(path: Path, options: Mapping[str, str] | None = None) -> Path | Probl
                 while block := file.read(1 << 20):
                     new.write(block)
                 return copy
-            held = ""
-            for line in file:
+            held, by_line = "", None
+            for line in map(whole_characters, file):
                 new.write(held)
                 text = line.strip()
-                held = text[:-1] + "\n" if text.endswith(",") and text[:1] == "{" else line
-            try:  # the last line only if it is whole
-                json.loads(held)
+                if by_line is None and text:  # is it one row a line?
+                    by_line = text[:1] == "{" and parses(text.removesuffix(","))
+                held = text[:-1] + "\n" if by_line and text.endswith(",") and text[:1] == "{" else line
+            if not by_line or parses(held):  # of rows the last one only if it is whole
                 new.write(held if held.endswith("\n") else held + "\n")
-            except ValueError:
-                pass
-    except UnicodeDecodeError as error:
-        return Problem(str(path), f"It is not {error.encoding.upper()} all through.", "Choose another encoding.")
+    except UnicodeError as error:
+        encoded = getattr(error, "encoding", "utf-16").upper()  # without its mark UTF-16 raises one that has no name
+        return Problem(str(path), f"It is not {encoded} all through.", "Choose another encoding.")
     except UnreadableError as error:
         return error.problem
     except OSError as error:

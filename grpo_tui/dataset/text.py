@@ -6,6 +6,7 @@ from pathlib import Path
 
 from grpo_tui.dataset.packed import is_packed, open_bytes
 from grpo_tui.dataset.rows import HEAD_BYTES
+from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 _MARKS = (
@@ -41,9 +42,13 @@ def encoding_of(path: Path, asked: str = "") -> Encoding | Problem:
             tail = file.read()
     if asked:
         try:
-            codecs.lookup(asked)
-        except LookupError:
-            return Problem(str(path), f"'{asked}' is no encoding that Python knows.", "Write it as utf-8 or cp1252.")
+            "".encode(asked)  # refuses, too, what turns bytes into bytes, such as hex
+        except (LookupError, ValueError, TypeError):
+            return Problem(
+                str(path),
+                f"'{one_line(asked, 40)}' is no encoding of text that Python knows.",
+                "Write it as utf-8 or cp1252.",
+            )
         return Encoding(asked)
     for mark, name in _MARKS:
         if head.startswith(mark):
@@ -84,11 +89,14 @@ def _first_bad_byte(block: bytes) -> int | None:
     return None
 
 
-def undecodable(path: Path, error: UnicodeDecodeError, line: int) -> Problem:
+def undecodable(path: Path, error: UnicodeError, line: int) -> Problem:
     """The problem of a file that cannot be decoded from `line` on."""
-    byte = error.object[error.start] if error.start < len(error.object) else 0
+    what = f"The text cannot be decoded there: {one_line(str(error), 100)}."
+    if isinstance(error, UnicodeDecodeError):  # UTF-16 without its mark raises another one
+        byte = error.object[error.start] if error.start < len(error.object) else 0
+        what = f"The text is not {error.encoding.upper()} there: byte 0x{byte:02x} cannot be decoded."
     return Problem(
         f"{path}, about line {line}",
-        f"The text is not {error.encoding.upper()} there: byte 0x{byte:02x} cannot be decoded.",
+        what,
         "Choose another encoding, or make a UTF-8 copy beside it.",
     )

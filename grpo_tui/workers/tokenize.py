@@ -15,6 +15,7 @@ import os  # noqa: E402  the channel is opened before anything can print
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+from grpo_tui.dataset.rows import has_half_character  # noqa: E402
 from grpo_tui.inert import one_line  # noqa: E402
 from grpo_tui.problem import Problem  # noqa: E402
 
@@ -124,6 +125,12 @@ def _count(tokenizer: Any, texts: list[Any], special: bool) -> list[int]:
 
 def _text(tokenizer: Any, prompt: Any, model: str) -> Any:
     """What is tokenized, or a Problem."""
+    if has_half_character(prompt):
+        return Problem(
+            "prompt",
+            f"It holds half a character (a lone surrogate), which no tokenizer takes: {one_line(ascii(prompt), 80)}",
+            "Look at the data's faults, and at the system prompt and the examples.",
+        )
     if isinstance(prompt, str):
         return prompt
     if not tokenizer.chat_template:

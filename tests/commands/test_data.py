@@ -96,6 +96,54 @@ def test_terminal_codes_in_the_data_do_not_reach_the_terminal(run: Run, tmp_path
     assert "\x07" not in out
 
 
+HOSTILE: dict[str, tuple[bytes, int]] = {
+    "digits.jsonl": (b'{"prompt":"a","answer":' + b"9" * 5000 + b"}\n", 0),
+    "long.jsonl": (b'{"prompt":"a","answer":123456789012345678901234567890}\n', 0),
+    "brackets.jsonl": (b"[" * 100_000 + b"\n", 2),
+    "cell.jsonl": (b'{"prompt":"a","x":' + b"[" * 900 + b"]" * 900 + b"}\n", 2),
+    "half.jsonl": (b'{"prompt":"\\ud800"}\n', 2),
+    "quote.csv": (b'prompt,answer\na,"1\n' + b"b,2\n" * 100, 2),
+    "wide.csv": (b",".join(b"c%d" % n for n in range(5000)) + b"\n" + b"x," * 4999 + b"x\n", 0),
+    "\x1b[2Jevil\x07.jsonl": (b'{"prompt":"a"}\n', 0),
+    "\udcff.jsonl": (b'{"prompt":"a"}\n', 0),
+    "\x1b]0;title\x07.md": (b"# hello", 2),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_nobody_should_have_made_is_told_of_and_nothing_else_happens(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    content, code = HOSTILE[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert run(str(path))[0] == code
+    code_of_json, out = run(str(path), "--json")
+    assert code_of_json == code
+    assert bool(json.loads(out).get("problems")) is (code == 2)
+    for words in ((), ("--repair",)):
+        _, out = run(str(path), *words)
+        out.encode()
+        assert "\x1b" not in out
+        assert "\x07" not in out
+
+
+def test_numbers_that_lose_digits_are_among_the_faults_with_their_rows(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt":"a","answer":1}\n{"prompt":"b","answer":123456789012345678901234567890}\n')
+    code, out = run(str(path))
+    assert code == 0
+    assert "number of more than 15 digits: 1 (row 2): keep  (or leave out, stop: --choose lost_digits=…)" in out
+
+
+@pytest.mark.parametrize("words", [("--delimiter", ",,"), ("--delimiter", "\\n"), ("--decimal", "x")])
+def test_a_delimiter_that_is_none_is_a_problem(run: Run, tmp_path: Path, words: tuple[str, str]) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("prompt,answer\na,1\n")
+    code, out = run(str(path), *words, "--json")
+    assert (code, json.loads(out)["problems"][0]["where"]) == (2, words[0].removeprefix("--"))
+
+
 def test_dates_and_numbers_that_are_none_are_strict_json(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "odd.jsonl"
     path.write_text('{"prompt":"a","when":"2020-01-01","x":NaN}\n{"prompt":"b","when":"2021-01-01","x":1.5}\n')

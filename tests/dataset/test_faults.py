@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_tui.dataset.faults import KINDS, NAMED_ROWS, Fault, Scan, find_faults, scan
+from grpo_tui.dataset.faults import KINDS, NAMED_ROWS, Fault, Scan, scan
 from grpo_tui.dataset.prompts import functions
 from grpo_tui.dataset.rows import Row, UnreadableError
 from grpo_tui.draft import DatasetAnswer
@@ -18,9 +18,9 @@ PROMPT = DatasetAnswer(prompt="prompt")
 
 
 def found(rows: list[Row], answer: DatasetAnswer = PROMPT, **more: Any) -> dict[str, Fault]:
-    faults = find_faults(rows, answer, **more)
-    assert not isinstance(faults, Problem)
-    return {fault.kind: fault for fault in faults}
+    result = scan(rows, answer, **more)
+    assert isinstance(result, Scan)
+    return {fault.kind: fault for fault in result.faults}
 
 
 def test_sound_rows_have_no_fault() -> None:
@@ -145,7 +145,7 @@ def test_a_file_that_breaks_on_the_way_is_a_problem() -> None:
         yield {"prompt": "a"}
         raise UnreadableError(broken)
 
-    assert find_faults(rows(), PROMPT) == broken
+    assert scan(rows(), PROMPT) == broken
 
 
 def test_conversations_of_sharegpt_are_prompts_like_others() -> None:

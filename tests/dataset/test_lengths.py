@@ -55,7 +55,6 @@ def test_a_few_very_long_prompts_among_many_show(
     )
     assert isinstance(lengths, Lengths)
     assert (lengths.count, lengths.of, lengths.p50, lengths.longest) == (100, 100, 83, 9003)
-    assert lengths.longer_than(4096 - 512) == 2
     assert [row for row, length in lengths.by_row.items() if length > 512] == [17, 61]
     assert seen == [(100, 100)]
 
