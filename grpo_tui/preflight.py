@@ -135,8 +135,25 @@ def _check_list(
         yield "warn", f"The fit check recommends {draft.task.verdict}; you go on with GRPO."
     for note in plan.notes:
         yield "warn", note
+    for tracker, (service, remedy) in _TRACKER_KEYS.items():
+        if tracker in _trackers(plan) and service not in session.environment().tokens:
+            yield "fail", f"{tracker} is to be told of the run, and no key of {service} is on this machine. {remedy}"
     for problem in collisions(session.project, plan.as_config()):
         yield "warn", str(problem)
+
+
+_TRACKER_KEYS: Mapping[str, tuple[str, str]] = {
+    "wandb": (
+        "Weights & Biases",
+        "Log in with `wandb login`: its own store keeps the key. Or choose another tracker.",
+    ),
+}
+"""Trackers that end a run at its start without a key: the service, and the way out."""
+
+
+def _trackers(plan: Plan) -> frozenset[str]:
+    wanted = plan.value("grpo.report_to") or []
+    return frozenset([wanted] if isinstance(wanted, str) else map(str, wanted))
 
 
 def _pilot(session: Session, draft: Draft) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ import pytest
 from grpo_tui import preflight, recipe, tryout
 from grpo_tui.draft import DatasetAnswer, Draft, ModelAnswer, RewardItem, RewardsAnswer
 from grpo_tui.hardware.machine import Machine
+from grpo_tui.plan.plan import Plan
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session
 
@@ -140,3 +141,26 @@ def test_what_the_plan_is_said_to_need_is_kept_with_the_files(session: Session) 
     predicted = written.review.predicted
     assert found.plan.memory is not None
     assert 0 < predicted["train"] <= predicted["peak"] <= found.plan.memory.interval[1]
+
+
+def test_a_tracker_without_its_key_is_named_before_the_run_ends_on_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("WANDB_API_KEY", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    plan = session.checked_plan(replace(shipped(session), hardware=replace(Draft().hardware, cpu=True)), lambda t: None)
+    assert isinstance(plan, Plan)
+    told = tuple(replace(s, value="wandb") if s.key == "grpo.report_to" else s for s in plan.settings)
+    draft = shipped(session)
+    data = session.data(draft, lambda text: None)
+    assert not isinstance(data, Problem)
+
+    def failing() -> list[str]:
+        listed = preflight._check_list(session, draft, replace(plan, settings=told), data, ())
+        return [words for level, words in listed if level == "fail"]
+
+    assert any("wandb login" in words for words in failing())
+    session.forget()
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert failing() == []
