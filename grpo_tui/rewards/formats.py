@@ -250,7 +250,7 @@ def _schema_problem(schema: Mapping[str, Any]) -> Problem | None:
     except (AttributeError, KeyError, TypeError, ValueError):
         return Problem("schema", "It is no JSON schema.", "Correct it: see https://json-schema.org/learn.")
     try:
-        import jsonschema  # type: ignore[import-untyped]
+        import jsonschema
         import referencing
     except ImportError:  # it is not needed to write the reward, only to run it
         return none_made if value is None else None

@@ -76,7 +76,7 @@ def _with_imports(code: str, tree: ast.Module, imports: list[str]) -> str:
     """`code` with more imports, behind those that it has, or behind its docstring."""
     if not imports:
         return code
-    heads = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    heads: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     if not heads and tree.body and ast.get_docstring(tree) is not None:
         heads = tree.body[:1]
     lines = code.splitlines(keepends=True)

@@ -13,7 +13,7 @@ JSON_SCHEMA_LONGEST = 100_000  # characters; longer text is not parsed
 def json_schema(completions: list[Any], **kwargs: Any) -> list[float]:
     """1 for one JSON value that the schema accepts, filled, without other keys and with nothing around it, else 0."""
     try:
-        import jsonschema  # type: ignore[import-untyped]
+        import jsonschema
         import referencing
     except ImportError as error:
         raise ImportError("This reward needs jsonschema: pip install jsonschema") from error

@@ -41,7 +41,7 @@ def mathematics_read(text: str | None) -> list[Any]:
     if text.count("=") > 1 or ("=" in text and not re.search(r"[A-Za-z]", text.partition("=")[0])):
         return []  # 4 = 5 names two numbers, x = 4 one
     try:
-        from math_verify import LatexExtractionConfig, parse  # type: ignore[import-untyped]
+        from math_verify import LatexExtractionConfig, parse
     except ImportError as error:
         raise ImportError("This reward needs math_verify: pip install math-verify") from error
     reading = [LatexExtractionConfig(boxed_match_priority=0)]
