@@ -259,6 +259,7 @@ class Session:
     def facts_for(self, model: ModelFacts, draft: Draft, say: Say) -> tuning.Facts | Problem:
         """What the tuning wants to know of machine, libraries and recipe; nothing of the data."""
         from grpo_tui.plan import tuning
+        from grpo_tui.recipe import draft_for
 
         schema = self.schema(say)
         if isinstance(schema, Problem):
@@ -289,6 +290,7 @@ class Session:
             processors=os.cpu_count() or 1,
             packages=frozenset(name.replace("-", "_") for name in self.environment().versions),
             recipe=advice,
+            recipe_draft=draft_for(recipe) if recipe else None,
         )
 
     def method_plans(self, draft: Draft, say: Say) -> dict[str, Plan | list[Problem]] | Problem:
@@ -418,8 +420,10 @@ class Session:
         return names if not present or present in names else [present, *names]
 
     def with_source(self, draft: Draft, source: str) -> Draft:
-        """The draft with another source: its columns are asked for anew, the system prompt stays."""
-        return replace(draft, dataset=DatasetAnswer(source=source, system=draft.dataset.system))
+        """The draft with another source: its columns are asked for anew; what is said of prompts stays."""
+        kept = ("system", "examples", "max_prompt_tokens", "eval_share", "seed")
+        answers = {name: getattr(draft.dataset, name) for name in kept}
+        return replace(draft, dataset=DatasetAnswer(source=source, **answers))
 
     def mapped(self, draft: Draft) -> Draft | Problem:
         """The draft with the columns that names and rows suggest, where none is chosen yet."""

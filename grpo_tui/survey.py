@@ -85,6 +85,9 @@ class Data:
     """Columns that can be chosen, nested ones by their dotted names."""
 
     faults: tuple[Fault, ...]
+    limit: int
+    """Longer prompts are left out; 0: none is."""
+
     lengths: Lengths | None
     advice: str
     """How the lengths stand to those of other runs; empty: they were not counted."""
@@ -106,8 +109,9 @@ class Data:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest prompt that was counted; 0: none was."""
-        return self.lengths.longest if self.lengths else 0
+        """Tokens of the longest prompt that was counted and is kept; 0: none was."""
+        counted = self.lengths.by_row.values() if self.lengths else ()
+        return max((tokens for tokens in counted if not self.limit or tokens <= self.limit), default=0)
 
 
 def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
@@ -142,6 +146,7 @@ def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
         columns=prepared_columns(first, answer),
         choices=tuple(choices(source.columns, first)),
         faults=(),
+        limit=answer.max_prompt_tokens,
         lengths=None,
         advice="",
         code=prepare_code(answer),

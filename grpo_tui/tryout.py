@@ -17,6 +17,7 @@ from grpo_tui.survey import RowView
 
 if TYPE_CHECKING:
     from grpo_tui.child import Worker
+    from grpo_tui.recipe import Recipe
     from grpo_tui.rewards.bench import ScoreTable
     from grpo_tui.rewards.source import FunctionSource
 
@@ -190,7 +191,7 @@ def trial(session: Session, draft: Draft) -> Trial | Problem:
     prepare, recipe = prepare_function(draft.dataset), session.recipe(draft)
     given = [
         Sample(text=each.text, row=each.row, expect=each.expect, note=each.note, origin="recipe")
-        for each in (recipe.samples if recipe else ())
+        for each in (recipe.samples if recipe and _is_recipes_data(session, draft, recipe) else ())
     ]
     chosen = draft.score.row
     rows: dict[int, Mapping[str, Any]] = {}
@@ -214,14 +215,18 @@ def trial(session: Session, draft: Draft) -> Trial | Problem:
     return Trial(samples=samples, row=chosen, prompt=view.prompt, answer=view.answer, rows=rows)
 
 
+def _is_recipes_data(session: Session, draft: Draft, recipe: Recipe) -> bool:
+    """Whether the data are the recipe's own; a file of that name is as long as it is as it was written."""
+    data = draft.dataset.source
+    unchanged = data not in draft.files or file_hash(session.project / data) == draft.files[data]
+    return data == recipe.dataset.source and unchanged
+
+
 def score_consent(session: Session, draft: Draft) -> Approval | None:
     """The yes that is needed before the rewards run on these data; None: it was given, or all of it is ours."""
     recipe = session.recipe(draft)
     code = file_hash(session.project / draft.rewards.file)
-    data = draft.dataset.source
-    ours = recipe is not None and recipe.ours and data == recipe.dataset.source
-    # A file of that name counts as the recipe's as long as it is as it was written.
-    ours = ours and (data not in draft.files or file_hash(session.project / data) == draft.files[data])
+    ours = recipe is not None and recipe.ours and _is_recipes_data(session, draft, recipe)
     if ours and recipe is not None and code == file_hash(recipe.rewards_file):
         return None
     mark = digest(code, session.data_mark(draft))  # read only here: it looks at the data
@@ -270,14 +275,20 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def reweighted(table: ScoreTable, weights: Sequence[float], group_size: int = 0) -> ScoreTable:
     """The table under other weights: sums and advantages follow without running a function again."""
     from grpo_tui.rewards.advantages import advantages, weighted_sums
+    from grpo_tui.rewards.composition import check_composition
 
     size = group_size or max(1, len(table.rewards))
-    return replace(
+    other = replace(
         table,
         weights=tuple(weights),
         weighted=tuple(weighted_sums(table.rewards, weights)),
         advantages=tuple(advantages(table.rewards, weights, size)),
+        spread={
+            name: spread * abs(new / old) if old else 0.0
+            for (name, spread), old, new in zip(table.spread.items(), table.weights, weights, strict=True)
+        },
     )
+    return replace(other, composition=tuple(check_composition(other)))
 
 
 def write_rewards(session: Session, draft: Draft, offers: Sequence[Offer]) -> Draft | Problem:

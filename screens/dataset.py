@@ -277,6 +277,8 @@ class DatasetStep(Step, inherit_bindings=False):
         facts = [("rows", data.rows_words), ("to train on", f"{data.usable:,}" if data.complete else "counting…")]
         if lengths is not None:
             facts.append(("prompt tokens", f"p50 {lengths.p50:,}  p99 {lengths.p99:,}  longest {lengths.longest:,}"))
+            if data.limit and data.longest < lengths.longest:
+                facts[-1] = (facts[-1][0], f"{facts[-1][1]}, kept to {data.longest:,}")
         sizes = (12, 12, max(24, min(44, width - 26)))[: len(facts)]
         rows = [
             text(*(fit(text((label, "muted")), cells) for (label, _), cells in zip(facts, sizes, strict=True))),

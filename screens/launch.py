@@ -12,13 +12,14 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from grpo_tui import preflight
-from grpo_tui.draft import Approval, Draft
+from grpo_tui.draft import STEPS, Approval, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 from .dialogs import Ask
 from .drawn import GLYPHS, Block
 from .line import wrap
+from .rail import TITLES
 from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
@@ -121,6 +122,12 @@ class LaunchStep(Step, inherit_bindings=False):
         if self.departure.stale:
             return Trouble(self.departure.stale, "esc", "back to Review")
         return None
+
+    def remark(self) -> Trouble | None:
+        if not self.stale:
+            return None
+        names = ", ".join(TITLES[name] for name in STEPS if name in self.stale)
+        return Trouble(f"Something under these steps changed, and they were not looked at since: {names}.")
 
     def onward(self) -> str:
         return "start…"

@@ -215,6 +215,9 @@ class RewardsStep(Step, inherit_bindings=False):
 
     def action_edit(self) -> None:
         """Edit the rewards file: in the editor of the environment, or here where there is none."""
+        if self.offered is None:
+            self.notify("One moment: the functions are being read.", markup=False)
+            return
         if self.read_only or not self.from_file:
             words = LOOKING_ONLY.what if self.read_only else "Nothing is written yet: enter writes rewards.py."
             self.notify(words, markup=False)

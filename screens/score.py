@@ -47,12 +47,12 @@ class ScoreStep(Step, inherit_bindings=False):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,e", "edit", "change", key_display="space"),
+        Binding("p", "probe", "attack"),
+        Binding("t", "pilot", "model tries"),
+        Binding("w", "weights", "weights"),
         Binding("n", "new", "new"),
         Binding("d", "delete", "remove"),
         Binding("o", "row", "other row"),
-        Binding("p", "probe", "attack"),
-        Binding("t", "pilot", "let the model try"),
-        Binding("w", "weights", "weights", show=False),
         Binding("s", "skip", "skip / try", show=False),
         *FRAME_KEYS,
     ]
@@ -411,6 +411,8 @@ class ScoreStep(Step, inherit_bindings=False):
             taken = tuple(replace(item, weight=weight) for item, weight in zip(items, weights, strict=True))
             if self.table is not None:
                 self.table = tryout.reweighted(self.table, weights)
+            self.probes = self.pilot = None  # they were scored under other weights
+            self.current = False
             self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=taken)))
 
         about = (

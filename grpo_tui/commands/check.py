@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_tui import regular, state
 from grpo_tui.commands.printing import refuse
+from grpo_tui.dataset.faults import KINDS
 from grpo_tui.draft import FACT_NAMES, Draft, stale
 from grpo_tui.hardware.environment import Check
 from grpo_tui.inert import inert, one_line
@@ -173,6 +174,9 @@ def _data(data: "Data | Problem") -> Iterator[Check]:
     longest = f"; the longest prompt has {data.longest:,} tokens" if data.longest else ""
     yield Check("data", "ok", f"{data.usable:,} of {data.rows_words} rows are used{longest}.")
     for fault in data.faults:
+        if fault.choice == "leave_out":
+            yield Check(f"data.{fault.kind}", "ok", f"{fault.count:,} rows are left out: {KINDS[fault.kind].title}.")
+            continue
         level = "fail" if fault.blocking else "warn"
         yield Check(f"data.{fault.kind}", level, fault.text, f"Choose in the dataset step: {', '.join(fault.choices)}.")
 

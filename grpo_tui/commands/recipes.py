@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_tui import recipe
+from grpo_tui.commands.printing import refuse
 from grpo_tui.inert import inert, one_line
+from grpo_tui.problem import Problem
 
 
 def add(subparsers: Any) -> None:
@@ -20,7 +22,9 @@ def add(subparsers: Any) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print every recipe. 2 if one of them is not sound."""
+    """Print every recipe. 2 if one of them is not sound, or the folder is none."""
+    if args.folder is not None and not args.folder.is_dir():
+        return refuse(args.json, Problem(str(args.folder), "There is no such folder.", "Without one, ours are listed."))
     found = [recipe.read(folder) for folder in recipe.folders(args.folder)]
     recipes = [item for item in found if isinstance(item, recipe.Recipe)]
     problems = [item for item in found if not isinstance(item, recipe.Recipe)]

@@ -68,14 +68,14 @@ $made_for
 ${future}import json
 import os
 from pathlib import Path
-
+$threads
 from datasets import $loaders
 ${imports}from trl import GRPOConfig, GRPOTrainer
 
 MODEL = $loaded
 PROCESSES = $processes  # the batch is planned for so many
 HERE = Path(__file__).resolve().parent
-os.chdir(HERE)$threads
+os.chdir(HERE)
 
 
 # The rewards, as they stand in $rewards_file.
@@ -180,7 +180,7 @@ def render_script(
         imports="".join(f"{line}\n" for line in imports),
         loaded=_python(plan.section("model")),
         processes=plan.world_size,
-        threads=f'\nos.environ.setdefault("OMP_NUM_THREADS", "{threads}")'
+        threads=f'\nos.environ.setdefault("OMP_NUM_THREADS", "{threads}")  # read when torch is imported\n'
         if (threads := plan.value("launch.threads"))
         else "",
         rewards_file=_plain(rewards_file),

@@ -31,8 +31,9 @@ def _answer(read: Callable[[Draft], Any], why: str = "You chose it.") -> Decide:
         value = read(situation.draft)
         if not value:
             return None
-        if situation.draft.task.recipe:
-            return Choice(value, "It came with the recipe, or you chose it instead.", RECIPE)
+        recipes = situation.facts.recipe_draft
+        if recipes is not None and read(recipes) == value:
+            return Choice(value, "It came with the recipe.", RECIPE)
         return Choice(value, why, USER)
 
     return decide
@@ -79,7 +80,7 @@ def _per_device(s: Situation) -> Choice:
     elif s.speed:
         why = "The largest power of two that fits the card with a margin."
     else:
-        why = f"The largest power of two that leaves {1 - MEMORY_SHARE:.0%} of the card free, or 1."
+        why = f"A power of two that leaves at least {1 - MEMORY_SHARE:.0%} of the card free, or 1."
     return Choice(s.batch.per_device, why, RULE)
 
 

@@ -79,10 +79,14 @@ def completion(facts: Facts, given: Mapping[str, Choice], prompt: int) -> tuple[
                 "grpo.max_completion_length", f"{wanted.value!r} is no number of tokens.", "Write one, such as 512."
             )
         if context and prompt + wanted.value > context:
+            ways = [f"Set it to {context - prompt} or less"] if context > prompt else []
+            if context > wanted.value:
+                limit = f"leave out prompts of more than {context - wanted.value} tokens (Longest, in the dataset step)"
+                ways.append(limit if ways else limit.capitalize())
             return Problem(
                 "grpo.max_completion_length",
                 f"A prompt of {prompt} tokens and a completion of {wanted.value} do not fit the model's {context}.",
-                f"Set it to {max(1, context - prompt)} or less, or leave long prompts out.",
+                f"{', or '.join(ways) or 'Set it far lower'}.",
             )
         return wanted.value, wanted.why
     if context and context - prompt < 512:

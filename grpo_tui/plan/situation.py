@@ -89,6 +89,9 @@ class Facts:
     recipe: Mapping[str, Advice] = field(default_factory=dict)
     """Settings the recipe wants: fields of `GRPOConfig`."""
 
+    recipe_draft: Draft | None = None
+    """The answers that the recipe gives; None: there is no recipe."""
+
     data: Mapping[str, Any] = field(default_factory=dict)
     """What is known of the source's file beyond the answers, as keys of [data]: `format`."""
 

@@ -29,6 +29,10 @@ class Layout:
         return f"{self.before}{'' if self.bare else thought}{self.between}{answer}{self.after}"
 
 
+ANSWER_TAGS = ("answer", "solution", "final")
+"""What tags around a final answer are called."""
+
+
 def find_tags(*texts: str) -> tuple[str, ...]:
     """The tags that are opened and closed in the first of `texts` that has any, in order of appearance."""
     for text in texts:
@@ -40,7 +44,9 @@ def find_tags(*texts: str) -> tuple[str, ...]:
 
 def layouts(system: str, code: str) -> tuple[Layout, ...]:
     """The forms to try, the one that the task seems to ask for first. `code` is that of the rewards."""
-    tags = find_tags(system, code)
+    tags = find_tags(system)
+    if not tags:  # code names them in any order: an answer comes behind its reasons
+        tags = tuple(sorted(find_tags(code), key=lambda tag: tag.lower() in ANSWER_TAGS))
     tagged = _tagged(tags) if tags else ()
     others = {
         "boxed": Layout(name="\\boxed{}", between="\n\\boxed{", after="}"),
@@ -57,7 +63,7 @@ def layouts(system: str, code: str) -> tuple[Layout, ...]:
 
 def _tagged(tags: Sequence[str]) -> tuple[Layout, ...]:
     """The tags with everything in one line, one under the other, and with their content on lines of its own."""
-    answer = next((tag for tag in reversed(tags) if tag.lower() in ("answer", "solution", "final")), tags[-1])
+    answer = next((tag for tag in reversed(tags) if tag.lower() in ANSWER_TAGS), tags[-1])
     made = []
     for name, around, inside in (("in one line", "", ""), ("line by line", "\n", ""), ("on own lines", "\n", "\n")):
         blocks = [f"<{tag}>{inside}{chr(0) if tag == answer else chr(1)}{inside}</{tag}>" for tag in tags]
