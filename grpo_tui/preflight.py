@@ -35,6 +35,9 @@ class Outlook:
     checks: tuple[tuple[str, str], ...]
     """Level (`ok`, `warn`, `fail`) and words."""
 
+    keyless: tuple[str, ...] = ()
+    """Trackers whose key is missing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Departure:
@@ -100,7 +103,7 @@ def outlook(session: Session, draft: Draft, say: Say) -> Outlook | list[Problem]
     if isinstance(changes, Problem):
         return changes
     listed = tuple(_check_list(session, draft, plan, data, adopted))
-    return Outlook(draft=draft, plan=plan, changes=tuple(changes), checks=listed)
+    return Outlook(draft=draft, plan=plan, changes=tuple(changes), checks=listed, keyless=tuple(keyless(session, plan)))
 
 
 def _check_list(
@@ -135,9 +138,9 @@ def _check_list(
         yield "warn", f"The fit check recommends {draft.task.verdict}; you go on with GRPO."
     for note in plan.notes:
         yield "warn", note
-    for tracker, (service, remedy) in _TRACKER_KEYS.items():
-        if tracker in _trackers(plan) and service not in session.environment().tokens:
-            yield "fail", f"{tracker} is to be told of the run, and no key of {service} is on this machine. {remedy}"
+    for tracker in keyless(session, plan):
+        service, remedy = _TRACKER_KEYS[tracker]
+        yield "fail", f"{tracker} is to be told of the run, and no key of {service} is on this machine. {remedy}"
     for problem in collisions(session.project, plan.as_config()):
         yield "warn", str(problem)
 
@@ -145,15 +148,18 @@ def _check_list(
 _TRACKER_KEYS: Mapping[str, tuple[str, str]] = {
     "wandb": (
         "Weights & Biases",
-        "Log in with `wandb login`: its own store keeps the key. Or choose another tracker.",
+        "t hands one to W&B's own store, as `wandb login` does. Or choose another tracker.",
     ),
 }
 """Trackers that end a run at its start without a key: the service, and the way out."""
 
 
-def _trackers(plan: Plan) -> frozenset[str]:
+def keyless(session: Session, plan: Plan) -> list[str]:
+    """Trackers that the plan reports to, and whose key is not on this machine."""
     wanted = plan.value("grpo.report_to") or []
-    return frozenset([wanted] if isinstance(wanted, str) else map(str, wanted))
+    named = {wanted} if isinstance(wanted, str) else set(map(str, wanted))
+    kept = session.environment().tokens
+    return [tracker for tracker, (service, _) in _TRACKER_KEYS.items() if tracker in named and service not in kept]
 
 
 def _pilot(session: Session, draft: Draft) -> Iterator[tuple[str, str]]:

@@ -220,6 +220,13 @@ class Session:
         found = self.worker("model").call("log_in", {"token": token})
         return found if isinstance(found, Problem) else None
 
+    def log_in_tracker(self, tracker: str, key: str) -> Problem | None:
+        """Hand a key to a tracker's own store."""
+        found = self.worker("tracker").call("log_in", {"tracker": tracker, "key": key})
+        with self.guard:
+            self._kept.pop("environment", None)  # it says which keys there are
+        return found if isinstance(found, Problem) else None
+
     # The plan
 
     def schema(self, say: Say) -> Schema | Problem:

@@ -14,7 +14,7 @@ from grpo_tui.draft import Approval, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Ask, Show, listing
+from .dialogs import Ask, Show, Type, listing
 from .drawn import GLYPHS, Block, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -41,6 +41,7 @@ class ReviewStep(Step, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "dry_run", "dry run"),
         Binding("o", "overwrite", "keep mine / replace"),
+        Binding("t", "token", "tracker's key"),
         *FRAME_KEYS,
     ]
 
@@ -178,6 +179,22 @@ class ReviewStep(Step, inherit_bindings=False):
         marks = {"+": "ok", "-": "fail", "@": "accent"} if change.old is not None else {}
         lines = (change.new if change.old is None else change.diff).splitlines()
         self.app.push_screen(Show(change.name, listing(self.palette, lines, marks=marks)))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "token":
+            return bool(self.outlook and self.outlook.keyless)
+        return super().check_action(action, parameters)
+
+    def action_token(self) -> None:
+        """Hand a key to the tracker's own store."""
+        tracker = self.outlook.keyless[0] if self.outlook and self.outlook.keyless else ""
+
+        def given(key: str | None) -> None:
+            if key:
+                self.do(lambda say: self.session.log_in_tracker(tracker, key))
+
+        about = f"It goes to the own store of {tracker}, never into this project."
+        self.app.push_screen(Type(f"Key for {tracker}", "", about, secret=True), given)
 
     def action_overwrite(self) -> None:
         """Keep the user's own version of the file under the cursor, or replace it."""

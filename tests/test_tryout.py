@@ -161,6 +161,7 @@ def test_a_tracker_without_its_key_is_named_before_the_run_ends_on_it(
         return [words for level, words in listed if level == "fail"]
 
     assert any("wandb login" in words for words in failing())
+    assert preflight.keyless(session, replace(plan, settings=told)) == ["wandb"]
     session.forget()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     assert failing() == []
