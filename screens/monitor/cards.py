@@ -88,13 +88,21 @@ class CardsPanel(MonitorPanel):
         right = "".join((f"  {card.temperature:.0f}°C" if card.temperature is not None else "",
                          f" {card.watts:.0f}W" if card.watts is not None else ""))  # fmt: skip
         return [
-            text((f" {name} ", "text"), ("util ", "muted"), gauge(self.palette, bar, (card.utilisation or 0) / 100),
-                 (self._use(card), "text bold"), (right, "muted")),
+            text((f" {name} ", "text"), ("util ", "muted"), self._load(card, bar), (right, "muted")),
             text((f" {'':<{len(name)}} mem  ", "muted"), self._memory(card, bar)),
         ]  # fmt: skip
 
+    def _load(self, card: Card, bar: int) -> Text:
+        """How busy it is; of a slice (MIG) NVIDIA's library tells nothing."""
+        if card.utilisation is None and not card.index:
+            return self.palette.text((f"{'n/a (MIG)':<{bar + 5}}", "muted"))
+        busy = gauge(self.palette, bar, (card.utilisation or 0) / 100)
+        return self.palette.text(busy, (self._use(card), "text bold"))
+
     def _use(self, card: Card) -> str:
-        return f" {card.utilisation:>3.0f}%" if card.utilisation is not None else "    –"
+        if card.utilisation is not None:
+            return f" {card.utilisation:>3.0f}%"
+        return "    –" if card.index else "  n/a"
 
     def _memory(self, card: Card, bar: int) -> Text:
         text = self.palette.text

@@ -625,6 +625,23 @@ async def test_gpus_show_use_memory_temperature_and_power(live: LiveRun) -> None
         assert "GPU 3 H100 util" in text
 
 
+@pytest.mark.parametrize("size", [BIG, SMALL])
+async def test_the_use_of_a_slice_is_not_shown_as_nothing(live: LiveRun, size: tuple[int, int]) -> None:
+    live.begin()
+    part = {"uuid": "MIG-a", "index": None, "name": "NVIDIA A100-SXM4-40GB MIG 2g.10gb", "used_bytes": 4_000_000_000,
+            "total_bytes": 10_468_982_784, "utilisation": None, "temperature": None, "power_watts": None}  # fmt: skip
+    (live.run / "gpus.json").write_text(json.dumps({"v": 1, "t": 1.0, "gpus": [part]}))
+    app = watch(live.run)
+    async with app.run_test(size=size) as pilot:
+        await look(pilot)
+        await pilot.press("5")
+        await pilot.pause()
+        text = panel_text(app, 5)
+        assert "n/a (MIG)" in text
+        assert "0%" not in text.partition("mem")[0]
+        assert "MIG 2g.10" in text
+
+
 async def test_gpus_of_an_older_supervisor_have_the_names_the_training_saw(live: LiveRun) -> None:
     live.write("begin", 0, devices=[{"index": 0, "name": "NVIDIA A100-SXM4-80GB", "uuid": "GPU-a"}])
     cards = [{"uuid": "GPU-a", "utilisation": 97}, {"uuid": "GPU-b", "utilisation": 3}]
