@@ -5,6 +5,7 @@ import ast
 import json
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +221,7 @@ def _memory(stands: Footing) -> Check:
 
 
 def _rewards(session: "Session", draft: Draft, data: "Data | Problem") -> Iterator[Check]:
-    from grpo_tui.rewards.source import check_signatures, read_functions
+    from grpo_tui.rewards.source import check_signatures, doubled, read_functions
 
     functions = read_functions(session.project / draft.rewards.file)
     if isinstance(functions, Problem):
@@ -232,7 +233,10 @@ def _rewards(session: "Session", draft: Draft, data: "Data | Problem") -> Iterat
         columns = list(rows[0]) if not isinstance(rows, Problem) and rows else []
     names = [item.name for item in draft.rewards.items]
     found = check_signatures(functions, columns, names)
-    yield from (_failed(problem, "rewards") for problem in found)
+    only_odd = doubled([function for function in functions if function.name in names])
+    for problem in found:  # a function defined twice trains, if perhaps not the one that was meant
+        failed = _failed(problem, "rewards")
+        yield replace(failed, level="warn") if problem in only_odd else failed
     if not found:
         words = ", ".join(f"{item.name} × {item.weight:g}" for item in draft.rewards.items)
         yield Check("rewards", "ok", f"Rewards: {one_line(words, 200)}. They were read, not run.")

@@ -113,10 +113,15 @@ def check_signatures(
         problems += [_missing(name, functions) for name in names if name not in known]
         problems += [_chosen_twice(name) for name in duplicates(names)]
         functions = [function for function in functions if function.name in names]
-    problems += [_defined_twice(name, functions) for name in duplicates([function.name for function in functions])]
+    problems += doubled(functions)
     for function in functions:
         problems += check_signature(function, columns)
     return problems
+
+
+def doubled(functions: Sequence[FunctionSource]) -> list[Problem]:
+    """Functions that are defined more than once: Python takes the last, which is seldom what was meant."""
+    return [_defined_twice(name, functions) for name in duplicates([function.name for function in functions])]
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str:

@@ -173,3 +173,16 @@ def test_a_plan_that_does_not_fit_is_told_with_what_to_give_up_in_lines_of_80_co
     printed = capsys.readouterr().out
     shown = printed[printed.index("  → It fits with:") :].splitlines()
     assert max(map(len, shown)) <= 80, shown
+
+
+def test_a_reward_defined_twice_is_worth_a_word_and_no_refusal(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewards = project / "rewards.py"
+    rewards.write_text(
+        rewards.read_text() + "\n\ndef correct(completions, **kwargs):\n    return [0.0] * len(completions)\n"
+    )
+    assert main(["check", str(project), "--json"]) == 0
+    told = answer(capsys)
+    assert by_id(told)["rewards"] == "warn"
+    assert any("2 times" in check["text"] for check in told["checks"])

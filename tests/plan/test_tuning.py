@@ -366,3 +366,15 @@ def test_unknown_memory_is_said_rather_than_guessed(schema: Schema) -> None:
 
 def test_every_rule_has_a_key_of_its_own() -> None:
     assert len({rule.key for rule in RULES}) == len(RULES)
+
+
+def test_vllm_on_a_slice_of_a_gpu_is_worth_a_word(schema: Schema) -> None:
+    whole = facts("Qwen2.5-0.5B", schema, 40, packages=frozenset({"vllm"}))
+    part = replace(whole, cards=tuple(replace(card, uuid="MIG-1") for card in whole.cards))
+    with_vllm = draft(grpo__use_vllm=True)
+    told = {
+        (wish is with_vllm, cards is part): any("slice" in note for note in planned(wish, cards).notes)
+        for wish in (with_vllm, draft())
+        for cards in (whole, part)
+    }
+    assert [asked for asked, said in told.items() if said] == [(True, True)]
