@@ -104,7 +104,7 @@ def pilot(session: Session, draft: Draft, say: Say, *, prompts: int = PROMPTS) -
     say("Loading the model…")
     worker = session.extra_worker("sample", lambda: start_sampler(local, session.visible_environment(draft)))
     made = sample(worker, local, request, lambda done, of: say(f"The model completes: {done:,} of {of:,}…"))
-    worker.close()  # it holds the card's memory, which the training will want
+    session.end_worker("sample")  # it holds the card's memory, which the training will want
     if isinstance(made, Problem):
         return made
     table = _scored(session, draft, [row for _, row in drawn], made, say)

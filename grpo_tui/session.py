@@ -537,6 +537,13 @@ class Session:
                 self.workers[name] = start()
             return self.workers[name]
 
+    def end_worker(self, name: str) -> None:
+        """End the worker of that name; the next who wants it gets a fresh one."""
+        with self.guard:
+            worker = self.workers.pop(name, None)
+        if worker is not None:
+            worker.close()
+
     def visible_environment(self, draft: Draft) -> dict[str, str]:
         """This process's environment, with the chosen GPUs the only ones in sight."""
         from grpo_tui.hardware.machine import visible_environment

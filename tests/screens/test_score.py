@@ -63,6 +63,10 @@ async def test_the_model_is_asked_only_after_a_yes_and_the_verdict_is_kept(app: 
         await pilot.press("y")
         await until(pilot, "the verdict", lambda: bool(step.draft.score.pilot.verdict) and not step.doing, seconds=120)
         assert step.draft.score.pilot.verdict == "will learn"
+        first = step.pilot
+        await pilot.press("t")  # the yes still holds, and the model can be asked again
+        await until(pilot, "another verdict", lambda: step.pilot is not first and not step.doing, seconds=120)
+        assert not step.failed
         assert "decides" in text_of(step)
         assert "Will learn" in text_of(step)
     loaded = state.load(project)
