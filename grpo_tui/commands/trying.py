@@ -1,6 +1,7 @@
 """What `score`, `probe` and `signal` share: which functions, on which rows, and the yes before any code runs."""
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,9 +60,12 @@ def functions_of(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[float
 def weights_of(text: str) -> tuple[float, ...] | Problem:
     """The weights that were typed; empty: none were."""
     try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
+        weights = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         return Problem("--weights", f"{one_line(text, 80)!r} are not numbers.", "Write them as 1,0.25,0.125.")
+    if not all(map(math.isfinite, weights)):
+        return Problem("--weights", f"{one_line(text, 80)!r} are not all finite.", "Write them as 1,0.25,0.125.")
+    return weights
 
 
 def rows_of(args: argparse.Namespace, count: int, *, seed: int | None = None) -> Rows | Problem:

@@ -11,11 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from grpo_tui import regular
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.advantages import Reward, advantages, flat_share, groups, weighted_sums
 
 SAME = 1e-9
 """Weighted rewards and advantages that lie no further apart count as equal."""
+
+LARGEST = 2**30
+"""Bytes of a completions file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +163,7 @@ def check(stored: Stored) -> Problem | None:
 def read_completions(path: Path) -> list[dict[str, Any]] | Problem:
     """The lines of a completions file (JSON lines); each has `completion`, and what else the line gave."""
     try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+        lines = regular.read(path, LARGEST).decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         return Problem(str(path), f"The file cannot be read: {error}.", "Give a UTF-8 file of JSON lines.")
     rows: list[dict[str, Any]] = []

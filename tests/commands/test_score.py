@@ -104,6 +104,8 @@ def test_nothing_runs_without_a_yes(project: Path, capsys: pytest.CaptureFixture
         ((), "", "completions", "There are 0 completions"),
         ((), '"one"', "completions", "There are 1 completions"),
         (("--weights", "much"), '"a"\n"b"', "--weights", "not numbers"),
+        (("--weights", "1,nan"), '"a"\n"b"', "--weights", "not all finite"),
+        (("--weights", "inf"), '"a"\n"b"', "--weights", "not all finite"),
         (("--names", "corect"), '"a"\n"b"', "rewards.py", "no reward function `corect`"),
         (("--data", "rows.jsonl", "--row", "3"), '"a"\n"b"', "rows.jsonl", "no row 3"),
         (("--data", "rows.jsonl", "--row", "0"), '"a"\n"b"', "rows.jsonl", "no row 0"),

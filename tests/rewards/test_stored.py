@@ -1,5 +1,6 @@
 """What other weights or other code would have done to completions that are there already."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,10 @@ def test_a_line_separator_inside_a_text_does_not_cut_the_line(tmp_path: Path) ->
     path = tmp_path / "samples.jsonl"
     path.write_text('"one\u2028two"\r\n{"completion": "three"}\n', encoding="utf-8", newline="")
     assert read_completions(path) == [{"completion": "one\u2028two"}, {"completion": "three"}]
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "samples.jsonl")
+    found = read_completions(tmp_path / "samples.jsonl")
+    assert isinstance(found, Problem)
+    assert "a pipe or a device" in found.what
