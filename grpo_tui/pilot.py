@@ -10,7 +10,7 @@ from grpo_tui.draft import Approval, Draft, PilotAnswer
 from grpo_tui.marks import digest
 from grpo_tui.problem import Problem
 from grpo_tui.session import Say, Session, now
-from grpo_tui.tryout import columns_of, score_worker, tokenizer_of
+from grpo_tui.tryout import score_worker, tokenizer_of
 
 if TYPE_CHECKING:
     from grpo_tui.rewards.bench import ScoreTable
@@ -23,9 +23,6 @@ PROMPTS = 32
 
 PROBED_ROWS = 50
 """Rows whose answers serve the probes as other, wrong answers."""
-
-PER_CALL = 64
-"""Completions for which a reward's time limit is meant; a larger sample gets as much more."""
 
 SAMPLED = ("num_generations", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length")
 """Settings of the training that the sampling takes over."""
@@ -138,29 +135,21 @@ def answer_of(session: Session, draft: Draft, pilot: Pilot) -> PilotAnswer:
     )
 
 
-def _drawn(session: Session, draft: Draft, prompts: int) -> list[tuple[int, Mapping[str, Any]]] | Problem:
+def _drawn(session: Session, draft: Draft, prompts: int) -> list[tuple[int, dict[str, Any]]] | Problem:
     """Usable rows drawn over the whole data set, with their numbers."""
-    from grpo_tui.dataset.prompts import prepare_function
-    from grpo_tui.dataset.sources import sample
+    from grpo_tui.dataset.prepared import drawn
 
     source = session.source(draft)
     if isinstance(source, Problem):
         return source
-    found = sample(source, 2 * prompts, seed=1)  # twice as many, for rows that are left out
-    if isinstance(found, Problem):
-        return found
-    prepare = prepare_function(draft.dataset)
-    usable: list[tuple[int, Mapping[str, Any]]] = [
-        (number, made) for number, row in found if (made := prepare(row)) is not None
-    ]
-    usable = usable[:: max(1, len(usable) // prompts)][:prompts]
+    usable = drawn(source, draft.dataset, prompts, seed=1)
     return usable or Problem(draft.dataset.source, "It has no usable row.", "Look at the Dataset step for why.")
 
 
 def _scored(
     session: Session, draft: Draft, rows: Sequence[Mapping[str, Any]], made: Samples, say: Say
 ) -> ScoreTable | Problem:
-    from grpo_tui.rewards.bench import TIMEOUT, ScoreRequest, score
+    from grpo_tui.rewards.bench import TIMEOUT, ScoreRequest, columns_of, score, time_limit
 
     repeated = [row for row in rows for _ in range(made.generations)]
     request = ScoreRequest(
@@ -173,6 +162,6 @@ def _scored(
         columns=columns_of(repeated),
         group_size=made.generations,
         tokenizer=tokenizer_of(session, draft),
-        timeout=TIMEOUT * max(1, -(-len(repeated) // PER_CALL)),
+        timeout=time_limit(TIMEOUT, len(repeated)),
     )
     return score(score_worker(session), request, lambda name: say(f"Running {name}…"))

@@ -237,7 +237,7 @@ def score_consent(session: Session, draft: Draft) -> Approval | None:
 
 def score(session: Session, draft: Draft, trial: Trial, say: Say) -> ScoreTable | Problem:
     """The rewards really run on the samples, in a worker without secrets."""
-    from grpo_tui.rewards.bench import ScoreRequest, score
+    from grpo_tui.rewards.bench import ScoreRequest, columns_of, score
 
     rows = [trial.rows[sample.row] for sample in trial.samples]
     request = ScoreRequest(
@@ -264,12 +264,6 @@ def tokenizer_of(session: Session, draft: Draft) -> str:
     """Where the model's tokenizer lies; empty: nowhere here."""
     model = session.model(draft)
     return str(model.folder) if not isinstance(model, Problem) and model.tokenizer else ""
-
-
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The columns of prepared rows as a reward gets them, `prompt` left out."""
-    names = dict.fromkeys(name for row in rows for name in row if name != "prompt")
-    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def reweighted(table: ScoreTable, weights: Sequence[float], group_size: int = 0) -> ScoreTable:

@@ -12,7 +12,6 @@ from grpo_tui.commands.printing import refuse
 from grpo_tui.commands.trying import (
     add_data_options,
     add_reward_options,
-    columns_of,
     functions_of,
     refused,
     rows_of,
@@ -146,7 +145,7 @@ def _changed(args: argparse.Namespace, stored: Stored) -> tuple[Any, WhatIf] | P
 def _rescored(args: argparse.Namespace, stored: Stored) -> Any:
     """The completions of the run under the code of the file, each with the row of its prompt."""
     from grpo_tui.progress import kept
-    from grpo_tui.rewards.bench import ScoreRequest
+    from grpo_tui.rewards.bench import ScoreRequest, columns_of
 
     if not args.data:
         return Problem("--data", "New code is called with the columns of the data.", "Name the data of the run.")
@@ -246,7 +245,7 @@ def as_json(table: Any) -> dict[str, Any]:
 
 
 def _request(args: argparse.Namespace) -> Any:
-    from grpo_tui.rewards.bench import ScoreRequest
+    from grpo_tui.rewards.bench import ScoreRequest, columns_of
     from grpo_tui.rewards.stored import read_completions
 
     functions = functions_of(args)

@@ -11,7 +11,6 @@ from grpo_tui.commands.printing import refuse
 from grpo_tui.commands.trying import (
     add_data_options,
     add_reward_options,
-    columns_of,
     functions_of,
     refused,
     rows_of,
@@ -20,9 +19,6 @@ from grpo_tui.commands.trying import (
 )
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
-
-PER_CALL = 64
-"""Completions for which the time limit is meant; a larger sample gets as much more."""
 
 FORMAT = """\
 Groups come from one of: a model that samples them (--model, with --data), a server with OpenAI's protocol (--server),
@@ -179,7 +175,7 @@ def _from_run(args: argparse.Namespace) -> Any:
 
 def _from_code(args: argparse.Namespace) -> Any:
     """Completions from a file, a model or a server, scored."""
-    from grpo_tui.rewards.bench import ScoreRequest, score, start_worker
+    from grpo_tui.rewards.bench import ScoreRequest, columns_of, score, start_worker, time_limit
     from grpo_tui.rewards.signal import SignalRequest
 
     functions = functions_of(args)
@@ -202,7 +198,7 @@ def _from_code(args: argparse.Namespace) -> Any:
         columns=columns_of(found.rows),
         group_size=found.size,
         tokenizer=args.tokenizer or args.model,
-        timeout=args.timeout * max(1, -(-len(found.rows) // PER_CALL)),
+        timeout=time_limit(args.timeout, len(found.rows)),
     )
     with start_worker(Path.cwd()) as worker:
         table = score(worker, request, None if args.json else say)

@@ -3,7 +3,7 @@
 import argparse
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,7 +70,7 @@ def weights_of(text: str) -> tuple[float, ...] | Problem:
 
 def rows_of(args: argparse.Namespace, count: int, *, seed: int | None = None) -> Rows | Problem:
     """The first `count` usable rows of `args.data`, or with a `seed` as many drawn over all of it."""
-    from grpo_tui.dataset import mapping, prompts, sources
+    from grpo_tui.dataset import mapping, prepared, sources
     from grpo_tui.dataset.rows import UnreadableError
     from grpo_tui.draft import DatasetAnswer
 
@@ -90,20 +90,13 @@ def rows_of(args: argparse.Namespace, count: int, *, seed: int | None = None) ->
         problem = next(iter(mapping.mapping_problems(answer, source.columns)), None)
         if problem:
             return problem
-        prepare = prompts.prepare_function(answer)
-        if seed is None or source.format == "hub":
-            drawn = list(enumerate(source.iterate(max(1000, 2 * count))))
-        else:
-            found = sources.sample(source, 2 * count, seed)  # twice as many, for rows that are left out
-            if isinstance(found, Problem):
-                return found
-            drawn = found
     except UnreadableError as error:
         return error.problem
-    usable = [(number, made) for number, row in drawn if (made := prepare(row)) is not None]
-    if seed is not None:
-        usable = usable[:: max(1, len(usable) // count)]
-    usable = usable[:count]
+    usable = (
+        prepared.first_usable(source, answer, count) if seed is None else prepared.drawn(source, answer, count, seed)
+    )
+    if isinstance(usable, Problem):
+        return usable
     if not usable:
         return Problem(one_line(args.data, 200), "It has no usable row.", "See `grpo-tui data` for why.")
     return Rows(
@@ -111,12 +104,6 @@ def rows_of(args: argparse.Namespace, count: int, *, seed: int | None = None) ->
         prepared=tuple(dict(made) for _, made in usable),
         answer_column="answer" if answer.answer else "",
     )
-
-
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The columns of the rows, `prompt` left out: what a reward gets by name."""
-    names = dict.fromkeys(name for row in rows for name in row if name not in ("prompt", "completion"))
-    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def refused(args: argparse.Namespace, what: str) -> Problem | None:

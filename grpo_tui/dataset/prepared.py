@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_tui.dataset.prompts import prepare_function
-from grpo_tui.dataset.rows import Row, type_of
+from grpo_tui.dataset.rows import Row, UnreadableError, type_of
+from grpo_tui.dataset.source import Source
+from grpo_tui.dataset.sources import sample
 from grpo_tui.draft import DatasetAnswer
+from grpo_tui.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,36 @@ def prepared_columns(rows: Iterable[Row], answer: DatasetAnswer) -> tuple[Prepar
         kind = "messages" if name == "prompt" and not answer.plain else _type(values)
         columns.append(PreparedColumn(name, kind, values[0] if values else None, len(values), len(made)))
     return tuple(columns)
+
+
+def first_usable(source: Source, answer: DatasetAnswer, count: int) -> list[tuple[int, Row]] | Problem:
+    """The first `count` rows that training can take, prepared, with their numbers in the source."""
+    try:
+        return _usable(_beginning(source, count), answer)[:count]
+    except UnreadableError as error:
+        return error.problem
+
+
+def drawn(source: Source, answer: DatasetAnswer, count: int, seed: int) -> list[tuple[int, Row]] | Problem:
+    """As many drawn over the whole source; of the hub over its beginning only, since drawing reads all of it."""
+    try:
+        # Twice as many, for rows that are left out.
+        rows = _beginning(source, count) if source.format == "hub" else sample(source, 2 * count, seed)
+    except UnreadableError as error:
+        return error.problem
+    if isinstance(rows, Problem):
+        return rows
+    usable = _usable(rows, answer)
+    return usable[:: max(1, len(usable) // count)][:count]
+
+
+def _beginning(source: Source, count: int) -> list[tuple[int, Row]]:
+    return list(enumerate(source.iterate(max(1000, 2 * count))))
+
+
+def _usable(rows: Iterable[tuple[int, Row]], answer: DatasetAnswer) -> list[tuple[int, Row]]:
+    prepare = prepare_function(answer)
+    return [(number, made) for number, row in rows if (made := prepare(row)) is not None]
 
 
 def _type(values: list[Any]) -> str:

@@ -15,6 +15,9 @@ from grpo_tui.rewards.composition import TOO_MANY_TIMES, check_composition, spre
 from grpo_tui.rewards.source import read_functions
 from grpo_tui.rewards.trial import Column, Trial
 
+PER_CALL = 64
+"""Completions for which a time limit is meant; a larger batch gets as much more."""
+
 TIMEOUT = 5.0
 """Seconds one function may take for one batch, and then for one completion."""
 
@@ -104,6 +107,17 @@ class ScoreTable:
 
     spread: Mapping[str, float] = field(default_factory=dict)
     """Standard deviation times weight of each function's rewards on the completions."""
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of the rows as a reward gets them by name, prompt and completion left out."""
+    names = dict.fromkeys(name for row in rows for name in row if name not in ("prompt", "completion"))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def time_limit(seconds: float, completions: int) -> float:
+    """Seconds for a call with so many completions, where PER_CALL of them may take `seconds`."""
+    return seconds * max(1, -(-completions // PER_CALL))
 
 
 def start_worker(project: Path, environ: Mapping[str, str] = os.environ) -> Worker:
