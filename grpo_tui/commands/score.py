@@ -154,9 +154,13 @@ def _rescored(args: argparse.Namespace, stored: Stored) -> Any:
         return functions
     names, weights = functions
     prepared = rows_of(args, ALL_ROWS)
-    rows = prepared if isinstance(prepared, Problem) else kept.rows_of(stored, prepared.prepared)
-    if isinstance(rows, Problem):
-        return rows
+    if isinstance(prepared, Problem):
+        return prepared
+    numbered = zip(prepared.numbers, prepared.prepared, strict=True)
+    found = kept.rows_of(stored.prompts, numbered, f"step {stored.step}")
+    if isinstance(found, Problem):
+        return found
+    rows = [row for _, row in found]
     problem = refused(args, f"runs the code of {args.rewards} on {args.data}")
     known = dict(zip(stored.names, stored.weights, strict=True))
     return problem or _scored(

@@ -3,9 +3,9 @@
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_tui.commands.printing import refuse
 from grpo_tui.commands.trying import (
@@ -17,8 +17,11 @@ from grpo_tui.commands.trying import (
     say,
     weights_of,
 )
-from grpo_tui.inert import inert, one_line
+from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
+
+if TYPE_CHECKING:
+    from grpo_tui.rewards.groups import Groups
 
 FORMAT = """\
 Groups come from one of: a model that samples them (--model, with --data), a server with OpenAI's protocol (--server),
@@ -60,22 +63,6 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the sampled completions, for --completions")
     add_data_options(parser)
     add_reward_options(parser)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Groups:
-    """Completions to score: neighbours of `size` share a prompt."""
-
-    rows: tuple[Mapping[str, Any], ...]
-    """One per completion, with `prompt`, `completion` and the columns."""
-
-    ids: tuple[tuple[int, ...] | None, ...]
-    finished: tuple[bool | None, ...]
-    size: int
-    numbers: tuple[int, ...]
-    """Row of each group in the data, from 0; empty: not known."""
-
-    origin: str
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -175,7 +162,8 @@ def _from_run(args: argparse.Namespace) -> Any:
 
 def _from_code(args: argparse.Namespace) -> Any:
     """Completions from a file, a model or a server, scored."""
-    from grpo_tui.rewards.bench import ScoreRequest, columns_of, score, start_worker, time_limit
+    from grpo_tui.rewards import groups
+    from grpo_tui.rewards.bench import score, start_worker
     from grpo_tui.rewards.signal import SignalRequest
 
     functions = functions_of(args)
@@ -188,17 +176,13 @@ def _from_code(args: argparse.Namespace) -> Any:
         found = refused(args, _doing(args)) or _sampled(args)
     if isinstance(found, Problem):
         return found
-    request = ScoreRequest(
+    request = groups.request(
+        found,
         path=args.rewards,
         names=functions[0],
         weights=functions[1],
-        completions=tuple(row["completion"] for row in found.rows),
-        prompts=tuple(row["prompt"] for row in found.rows),
-        completion_ids=found.ids,
-        columns=columns_of(found.rows),
-        group_size=found.size,
         tokenizer=args.tokenizer or args.model,
-        timeout=time_limit(args.timeout, len(found.rows)),
+        timeout=args.timeout,
     )
     with start_worker(Path.cwd()) as worker:
         table = score(worker, request, None if args.json else say)
@@ -210,8 +194,8 @@ def _from_code(args: argparse.Namespace) -> Any:
         "problems": {name: [each.as_json() for each in problems] for name, problems in table.problems.items()},
         "blocking": list(table.blocking),
     }
-    if any(each is not None for each in found.finished):
-        about["cut_share"] = sum(each is False for each in found.finished) / len(found.finished)
+    if found.cut_share is not None:
+        about["cut_share"] = found.cut_share
     return signal, found.numbers, about
 
 
@@ -222,32 +206,21 @@ def _doing(args: argparse.Namespace) -> str:
     return doing + (f", sends its prompts to {args.server}" if args.server else "")
 
 
-def _stored(args: argparse.Namespace) -> _Groups | Problem:
+def _stored(args: argparse.Namespace) -> "Groups | Problem":
     """The groups of a completions file."""
-    from grpo_tui.rewards.stored import group_size_of, read_completions
+    from grpo_tui.rewards import groups
+    from grpo_tui.rewards.stored import group_size_of
 
-    rows = read_completions(args.completions)
-    if isinstance(rows, Problem):
-        return rows
-    size = group_size_of([row.get("prompt") for row in rows if "prompt" in row])
-    if isinstance(size, Problem):
-        return replace(size, where=str(args.completions))
-    return _Groups(
-        rows=tuple({name: value for name, value in row.items() if name not in _OURS} for row in rows),
-        ids=tuple(tuple(row["completion_ids"]) if row.get("completion_ids") else None for row in rows),
-        finished=tuple(row.get("finished") for row in rows),
-        size=size,
-        numbers=(),
-        origin=one_line(str(args.completions), 200),
-    )
+    found = groups.read(args.completions)
+    if isinstance(found, Problem):
+        return found
+    size = group_size_of([row["prompt"] for row in found.rows if "prompt" in row])
+    return replace(size, where=str(args.completions)) if isinstance(size, Problem) else found
 
 
-_OURS = ("completion_ids", "finished")
-"""What `--save` writes beside the columns of the data."""
-
-
-def _sampled(args: argparse.Namespace) -> _Groups | Problem:
+def _sampled(args: argparse.Namespace) -> "Groups | Problem":
     """Groups made now."""
+    from grpo_tui.rewards import groups
     from grpo_tui.rewards.sampling import LocalModel, SampleRequest, sample, start_sampler
     from grpo_tui.rewards.server import Server, ask
 
@@ -279,30 +252,5 @@ def _sampled(args: argparse.Namespace) -> _Groups | Problem:
             samples = sample(worker, model, request, told)
     if isinstance(samples, Problem):
         return samples
-    found = _Groups(
-        rows=tuple(
-            {**rows.prepared[index // args.generations], "completion": each.text}
-            for index, each in enumerate(samples.completions)
-        ),
-        ids=tuple(each.ids for each in samples.completions),
-        finished=tuple(each.finished for each in samples.completions),
-        size=args.generations,
-        numbers=rows.numbers,
-        origin=samples.origin,
-    )
-    return (_save(args.save, found) if args.save else None) or found
-
-
-def _save(path: Path, found: _Groups) -> Problem | None:
-    """Write the groups as a completions file."""
-    from grpo_tui import atomic
-
-    lines = [
-        json.dumps({**row, "completion_ids": ids, "finished": finished}, ensure_ascii=False, default=str)
-        for row, ids, finished in zip(found.rows, found.ids, found.finished, strict=True)
-    ]
-    try:
-        atomic.write(path, "\n".join(lines) + "\n")
-    except OSError as error:
-        return Problem(str(path), f"It cannot be written: {error.strerror or error}.", "Check folder and disk.")
-    return None
+    found = groups.made(samples, rows.prepared, rows.numbers)
+    return (groups.save(args.save, found) if args.save else None) or found

@@ -1,6 +1,6 @@
 """The completions that a run kept, as the bench compares them: to ask what other rewards would have done."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,10 @@ from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.progress import completions
 from grpo_tui.progress.events import EVENTS_FILE, first_view
+from grpo_tui.rewards.advantages import scale_name
 from grpo_tui.rewards.stored import Stored
+
+Row = Mapping[str, Any]
 
 
 def kept(run: Path, step: int | None = None) -> Stored | Problem:
@@ -49,7 +52,7 @@ def kept(run: Path, step: int | None = None) -> Stored | Problem:
         group_size=size,
         prompts=table.prompts,
         completions=table.completions,
-        scale=_scale(settings.get("scale_rewards", "group")),
+        scale=scale_name(settings.get("scale_rewards", "group")),
         aggregation=str(settings.get("multi_objective_aggregation", "sum_then_normalize")),
         step=table.step,
     )
@@ -70,18 +73,28 @@ def kept_steps(run: Path, step: int | None = None, last: int = 1) -> tuple[Store
     return (*alike, newest)
 
 
-def rows_of(stored: Stored, prepared: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...] | Problem:
-    """The prepared row that each completion answers, found by its prompt: what new code needs to be called with."""
-    by_prompt = {completions.as_text(row["prompt"]): row for row in prepared}
-    found = [by_prompt.get(prompt) for prompt in stored.prompts]
-    missing = sum(row is None for row in found)
+def rows_of(
+    prompts: Sequence[str], prepared: Iterable[tuple[int, Row]], where: str
+) -> tuple[tuple[int, Row], ...] | Problem:
+    """The numbered prepared row that each of `prompts` comes from: what new code needs to be called with.
+
+    `prompts` are texts as `completions.as_text` makes them. `prepared` is read no further than to the last one found.
+    """
+    wanted, found = set(prompts), {}
+    for number, row in prepared:
+        text = completions.as_text(row["prompt"])
+        if text in wanted and text not in found:
+            found[text] = (number, row)
+            if len(found) == len(wanted):
+                break
+    missing = sum(prompt not in found for prompt in prompts)
     if missing:
         return Problem(
-            f"step {stored.step}",
-            f"The prompts of {missing} of {len(found)} completions are not among the rows of the data.",
-            "Give the data, the columns and the system prompt with which the run was trained.",
+            where,
+            f"The prompts of {missing} of {len(prompts)} completions are not among the rows of the data.",
+            "Give the data, the columns and the system prompt with which they were made.",
         )
-    return tuple(row for row in found if row is not None)
+    return tuple(found[prompt] for prompt in prompts)
 
 
 def _begin(run: Path) -> Mapping[str, Any]:
@@ -97,8 +110,3 @@ def _mapping(begin: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _number(value: Any) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _scale(value: Any) -> str:
-    """TRL takes True for `group` and False for `none`."""
-    return {"True": "group", "False": "none"}.get(str(value), str(value))

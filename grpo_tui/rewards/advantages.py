@@ -25,6 +25,11 @@ BINARY_DENOMINATOR = 1024
 """Weights whose fraction has a larger denominator leave rounding noise in the sums of a group."""
 
 
+def scale_name(value: object) -> str:
+    """TRL's `scale_rewards` as one of `SCALES`, as far as it is one: True is `group` and False is `none`."""
+    return {"True": "group", "False": "none"}.get(str(value), str(value))
+
+
 def weighted_sum(row: Sequence[Reward], weights: Sequence[float]) -> Reward:
     """Σ weight · reward over the functions that gave one; None when none did (TRL: `nansum`, unscorable rows NaN).
 

@@ -1,6 +1,8 @@
 """A run's completions, taken to the bench."""
 
 import shutil
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -54,13 +56,24 @@ def test_rows_are_found_by_the_prompt() -> None:
     found = stored("h01_base", 1)
     system, _, user = found.prompts[0].partition("\nuser: ")
     messages = [{"role": "system", "content": system.removeprefix("system: ")}, {"role": "user", "content": user}]
-    first = Stored(names=("f",), weights=(1.0,), rewards=((1.0,),) * 8, group_size=8, prompts=found.prompts[:8], step=1)
-    rows = rows_of(first, [{"prompt": messages, "answer": "12"}])
+    other = {"prompt": "How many?", "answer": "3"}
+    rows = rows_of(found.prompts[:8], enumerate([other, {"prompt": messages, "answer": "12"}]), "step 1")
     assert not isinstance(rows, Problem)
-    assert {row["answer"] for row in rows} == {"12"}
-    problem = rows_of(found, [{"prompt": messages, "answer": "12"}])
+    assert {(number, row["answer"]) for number, row in rows} == {(1, "12")}
+    problem = rows_of(found.prompts, enumerate([{"prompt": messages, "answer": "12"}]), "step 1")
     assert isinstance(problem, Problem)
     assert "56 of 64" in problem.what
+
+
+def test_the_data_are_read_no_further_than_to_the_last_prompt() -> None:
+    def endless() -> Iterator[tuple[int, dict[str, str]]]:
+        for number in count():
+            assert number < 5, "it was found already"
+            yield number, {"prompt": f"question {number}"}
+
+    rows = rows_of(["question 4", "question 2", "question 2"], endless(), "step 1")
+    assert not isinstance(rows, Problem)
+    assert [number for number, _ in rows] == [4, 2, 2]
 
 
 @pytest.mark.parametrize(
