@@ -12,7 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_tui.inert import one_line
@@ -24,6 +24,9 @@ FIRST_WAIT = 0.5
 
 LONGEST_WAIT = 30.0
 """Seconds waited at most between two tries, whatever the server asks for."""
+
+LOOK_SECONDS = 10.0
+"""Time-out for the list of models."""
 
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Answers after which another try makes sense."""
@@ -77,7 +80,7 @@ def ask(
     problem = check_request(request) or _check(server, key)
     if problem:
         return problem
-    call = _Call(server, request, key, cancelled)
+    call = _Call(server, key, cancelled, request=request)
     groups: dict[int, list[Completion]] = {}
     with ThreadPoolExecutor(max_workers=max(1, server.at_once)) as pool:
         asked = {pool.submit(call.group, index): index for index in range(len(request.prompts))}
@@ -113,54 +116,41 @@ def _check(server: Server, key: str) -> Problem | None:
     return None
 
 
+def models(server: Server, environ: Mapping[str, str] = os.environ) -> tuple[str, ...] | Problem:
+    """The names of the models that the server has, as it tells them at `/models`."""
+    key = environ.get(server.key_variable, "") if server.key_variable else ""
+    problem = _check(server, key)
+    if problem:
+        return problem
+    line = _Line(replace(server, tries=1, timeout=min(server.timeout, LOOK_SECONDS)), key)
+    try:
+        said = line.fetch("models")
+    except _RefusedError as refused:
+        return refused.problem
+    listed = said.get("data") if isinstance(said, dict) else None
+    names = [each.get("id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    found = tuple(name for name in names if isinstance(name, str) and name)
+    return found or Problem(line.where, "It names no model.", "Type the name that it serves.")
+
+
 @dataclass
-class _Call:
-    """What all the requests share."""
+class _Line:
+    """A server that is talked to."""
 
     server: Server
-    request: SampleRequest
     key: str
-    cancelled: Callable[[], bool]
+    cancelled: Callable[[], bool] = lambda: False
     given_up: bool = False
-
-    def group(self, index: int) -> list[Completion]:
-        """The completions of one prompt. Raises _RefusedError."""
-        made: list[Completion] = []
-        while len(made) < self.request.generations:
-            if self.given_up or self.cancelled():
-                raise _RefusedError(Problem(self.where, "Sampling was cancelled.", "Start it again when you want to."))
-            seed = self.request.seed + index * self.request.generations + len(made)
-            body = self.body(self.request.prompts[index], self.request.generations - len(made), seed)
-            made += self.choices(self.post(body))
-        return made[: self.request.generations]
 
     @property
     def where(self) -> str:
         return f"server {urllib.parse.urlsplit(self.server.url).netloc}"
 
-    def body(self, prompt: Prompt, count: int, seed: int) -> dict[str, Any]:
-        """The request for `count` completions. What is at its default is left out: not every server knows it."""
-        asked = self.request
-        opening = {"prompt": prompt} if isinstance(prompt, str) else {"messages": list(prompt)}
-        extra = {
-            "top_p": asked.top_p if asked.top_p < 1 else None,
-            "top_k": asked.top_k or None,
-            "min_p": asked.min_p,
-            "repetition_penalty": asked.repetition_penalty if asked.repetition_penalty != 1 else None,
-            "chat_template_kwargs": dict(asked.chat_template_kwargs) or None,
-        }
-        return {
-            "model": self.server.model, **opening, "n": count, "temperature": asked.temperature,
-            "max_tokens": asked.max_completion_length, "seed": seed,
-            **{name: value for name, value in extra.items() if value is not None},
-        }  # fmt: skip
-
-    def post(self, body: Mapping[str, Any]) -> Any:
+    def fetch(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The server's answer as JSON, after as many tries as it takes. Raises _RefusedError."""
-        path = "completions" if "prompt" in body else "chat/completions"
         request = urllib.request.Request(
             f"{self.server.url.rstrip('/')}/{path}",
-            data=json.dumps(body).encode(),
+            data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"}
             | ({"Authorization": f"Bearer {self.key}"} if self.key else {}),
         )
@@ -213,6 +203,41 @@ class _Call:
             )
         said = one_line(str(reason) or type(reason).__name__, 200)
         return Problem(self.where, f"It cannot be reached: {said}.", "Check that it runs, and its address.")
+
+
+@dataclass
+class _Call(_Line):
+    """What all the requests for completions share."""
+
+    request: SampleRequest = field(kw_only=True)
+
+    def group(self, index: int) -> list[Completion]:
+        """The completions of one prompt. Raises _RefusedError."""
+        made: list[Completion] = []
+        while len(made) < self.request.generations:
+            if self.given_up or self.cancelled():
+                raise _RefusedError(Problem(self.where, "Sampling was cancelled.", "Start it again when you want to."))
+            seed = self.request.seed + index * self.request.generations + len(made)
+            body = self.body(self.request.prompts[index], self.request.generations - len(made), seed)
+            made += self.choices(self.fetch("completions" if "prompt" in body else "chat/completions", body))
+        return made[: self.request.generations]
+
+    def body(self, prompt: Prompt, count: int, seed: int) -> dict[str, Any]:
+        """The request for `count` completions. What is at its default is left out: not every server knows it."""
+        asked = self.request
+        opening = {"prompt": prompt} if isinstance(prompt, str) else {"messages": list(prompt)}
+        extra = {
+            "top_p": asked.top_p if asked.top_p < 1 else None,
+            "top_k": asked.top_k or None,
+            "min_p": asked.min_p,
+            "repetition_penalty": asked.repetition_penalty if asked.repetition_penalty != 1 else None,
+            "chat_template_kwargs": dict(asked.chat_template_kwargs) or None,
+        }
+        return {
+            "model": self.server.model, **opening, "n": count, "temperature": asked.temperature,
+            "max_tokens": asked.max_completion_length, "seed": seed,
+            **{name: value for name, value in extra.items() if value is not None},
+        }  # fmt: skip
 
     def choices(self, answer: Any) -> list[Completion]:
         """The completions in an answer. Raises _RefusedError for an answer without any."""

@@ -21,8 +21,13 @@ class Played:
         played = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.reply({})
+
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+            def reply(self, body: dict[str, Any]) -> None:
                 played.asked.append((self.path, body, self.headers.get("Authorization", "")))
                 status, content = played.answer(self.path, body)
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()

@@ -9,7 +9,7 @@ import pytest
 from grpo_tui.problem import Problem
 from grpo_tui.rewards import server as server_module
 from grpo_tui.rewards.sampling import SampleRequest, Samples
-from grpo_tui.rewards.server import Server, ask
+from grpo_tui.rewards.server import Server, ask, models
 from tests.rewards.played_server import Answer, Played, choices, playing
 
 CHAT = ({"role": "user", "content": "2+2?"},)
@@ -132,3 +132,16 @@ def test_asking_can_be_cancelled_between_answers(played: Played) -> None:
     assert isinstance(problem, Problem)
     assert "cancelled" in problem.what
     assert len(played.asked) < 20
+
+
+def test_a_server_tells_its_models(played: Played) -> None:
+    played.answer = lambda path, body: (200, {"data": [{"id": "qwen"}, {"id": ""}, "odd", {"id": 3}]})
+    assert models(Server(url=played.url, model="")) == ("qwen",)
+    assert played.asked[0][0] == "/v1/models"
+
+
+@pytest.mark.parametrize("answer", [(200, {"data": []}), (200, []), (200, b"<html>"), (404, {}), (500, {})])
+def test_a_server_that_tells_no_models_is_said(played: Played, answer: Answer) -> None:
+    played.answer = lambda path, body: answer
+    assert isinstance(models(Server(url=played.url, model="")), Problem)
+    assert len(played.asked) == 1, "it is asked once, while somebody waits"
