@@ -104,6 +104,19 @@ class Example:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A prompt that the user left out because a model is always right or always wrong there."""
+
+    row: int
+    """Its number in the source, from 0, for people."""
+
+    mark: str
+    """The first 16 hexadecimal digits of the SHA-256 of what the row asks: see `mark_of` in the written code."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class DatasetAnswer:
     """The prompts to practise on, and how a row becomes one."""
 
@@ -138,6 +151,9 @@ class DatasetAnswer:
     faults: Mapping[str, str] = field(default_factory=dict)
     """Choice per kind of fault: `leave_out`, `keep`, `convert` or `stop`."""
 
+    left_out: tuple[LeftOut, ...] = ()
+    """Single prompts that are not practised."""
+
     convert_plain: bool = False
     """Wrap plain-text prompts into one user message, so that a mixed column becomes one kind."""
 
@@ -166,6 +182,16 @@ class RewardsAnswer:
     file: str = "rewards.py"
     items: tuple[RewardItem, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the functions, in order."""
+        return tuple(item.name for item in self.items)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """One weight per function, in the same order."""
+        return tuple(item.weight for item in self.items)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PilotAnswer:
@@ -183,6 +209,23 @@ class PilotAnswer:
     rests_on: str = ""
     """Mark of model, data and rewards at that time."""
 
+    sampled: str = ""
+    """Mark of the model and the data that were sampled from, and of the file that keeps the completions: as long as
+    they are the same, other rewards are judged on those completions.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAnswer:
+    """A server with OpenAI's protocol that completes prompts; what trains is the model all the same."""
+
+    url: str = ""
+    """With the version, as `http://localhost:8000/v1`."""
+
+    model: str = ""
+    key_variable: str = ""
+    """Environment variable that holds the key; empty: none is sent. The key itself is kept nowhere."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreAnswer:
@@ -194,7 +237,11 @@ class ScoreAnswer:
     row: int = 0
     """The row whose prompt and answer the samples are scored against, from 0."""
 
+    completions: str = ""
+    """Completions file or folder of a run whose completions stand on the bench; empty: the samples."""
+
     skipped: bool = False
+    server: ServerAnswer = ServerAnswer()
     pilot: PilotAnswer = PilotAnswer()
 
 
@@ -302,3 +349,15 @@ def stale(draft: Draft, facts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         if step in draft.done
     }
     return {step: names for step, names in changed.items() if names}
+
+
+def carried(draft: Draft, before: Mapping[str, str], after: Mapping[str, str]) -> Draft:
+    """`draft` with the finished steps that rested on the facts `before` resting on those `after` a change that asks
+    nobody to look at them again."""
+    done = {
+        step: replace(each, rests_on={name: after.get(name, mark) for name, mark in each.rests_on.items()})
+        if all(before.get(name) == mark for name, mark in each.rests_on.items())
+        else each
+        for step, each in draft.done.items()
+    }
+    return replace(draft, done=done)

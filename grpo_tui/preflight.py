@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_tui.draft import FACT_NAMES, RESTS_ON, Approval, Draft
-from grpo_tui.marks import digest, file_hash, file_text
+from grpo_tui.marks import file_hash, file_text
 from grpo_tui.pilot import rests_on
 from grpo_tui.problem import Problem
 from grpo_tui.session import Say, Session, now
@@ -187,20 +187,15 @@ def dry_run(session: Session, draft: Draft, outlook: Outlook, replaced: Collecti
 
 def reviewed(session: Session, draft: Draft, tried: DryRun) -> Draft:
     """The draft that knows how the dry run went."""
-    answer = replace(draft.review, tried="passed" if tried.ok else "failed", rests_on=_rests_on(session, draft))
-    return replace(draft, review=answer)
-
-
-def _rests_on(session: Session, draft: Draft) -> str:
-    facts = session.facts(draft)
-    return digest(*(f"{name}={facts.get(name, '')}" for name in RESTS_ON["review"]))
+    mark = session.mark(draft, RESTS_ON["review"])
+    return replace(draft, review=replace(draft.review, tried="passed" if tried.ok else "failed", rests_on=mark))
 
 
 def tried_words(session: Session, draft: Draft) -> str:
     """What is known of a dry run, for people."""
     if not draft.review.tried:
         return "not done"
-    old = "" if draft.review.rests_on == _rests_on(session, draft) else ", before something changed"
+    old = "" if draft.review.rests_on == session.mark(draft, RESTS_ON["review"]) else ", before something changed"
     return f"{draft.review.tried}{old}"
 
 

@@ -81,6 +81,8 @@ class Session:
         self.workers: dict[str, Worker] = {}
         self._kept: dict[str, Any] = {}
         self.guard = threading.Lock()
+        self.cancelled = 0
+        """How often `cancel` was called: whatever works without a worker looks whether it was again."""
 
     def kept(self, key: str, find: Callable[[], Found]) -> Found:
         """What `find` yields, found once a key; problems are found anew each time."""
@@ -360,6 +362,11 @@ class Session:
         }
         return {name: mark for name, mark in taken.items() if mark}
 
+    def mark(self, draft: Draft, names: Sequence[str]) -> str:
+        """One mark of the facts of these names."""
+        facts = self.facts(draft)
+        return digest(*(f"{name}={facts.get(name, '')}" for name in names))
+
     def _gpu_mark(self, draft: Draft) -> str:
         from grpo_tui.hardware.machine import fingerprint
 
@@ -564,7 +571,8 @@ class Session:
             self._machine = self._given_machine
 
     def cancel(self) -> None:
-        """End what the workers do now."""
+        """End what is under way."""
+        self.cancelled += 1
         for worker in list(self.workers.values()):
             worker.cancel()
 

@@ -1,15 +1,14 @@
-"""The rewards of a project: which there are, and what they pay on samples, tried in a worker before anything trains."""
+"""The rewards of a project tried on completions, in a worker, before anything trains."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from grpo_tui import atomic
-from grpo_tui.draft import Approval, Draft, RewardItem, RewardsAnswer
+from grpo_tui.draft import Approval, Draft
+from grpo_tui.gathered import gathered
 from grpo_tui.marks import digest, file_hash
 from grpo_tui.problem import Problem
 from grpo_tui.session import Say, Session, now
@@ -19,50 +18,18 @@ if TYPE_CHECKING:
     from grpo_tui.child import Worker
     from grpo_tui.recipe import Recipe
     from grpo_tui.rewards.bench import ScoreTable
-    from grpo_tui.rewards.source import FunctionSource
-
-
-@dataclass(frozen=True, kw_only=True)
-class Offer:
-    """A reward function that can be taken: from the project's file, or proposed for its data."""
-
-    name: str
-    weight: float
-    pays: str
-    why: str = ""
-    warnings: tuple[str, ...] = ()
-    code: str
-    origin: str
-    """File and lines, or the title of the template."""
-
-    proposed: bool = True
-    """Taken unless the user says otherwise."""
-
-    source: Any = None
-    """The `FunctionSource` or `Proposal` behind it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Offered:
-    """The functions to choose from, and what their calls are checked against."""
-
-    offers: tuple[Offer, ...]
-    from_file: bool
-    """They stand in the project's file already."""
-
-    columns: tuple[str, ...] = ()
-    """Columns of the prepared rows: what the training passes to a reward."""
-
-    opening: str = ""
-    """A prompt as the model sees it, to tell where a completion begins; empty: not known."""
+    from grpo_tui.rewards.groups import Groups
+    from grpo_tui.rewards.stored import Stored, WhatIf
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A completion to try the rewards on."""
+    """A completion on the bench."""
+
+    row: RowView
+    """What it answers; its number is -1 where the row in the data is not known."""
 
     text: str
-    row: int
     expect: str = ""
     """`high`, `low`, or empty: nothing is expected."""
 
@@ -79,15 +46,20 @@ class Trial:
     """What the rewards are tried on."""
 
     samples: tuple[Sample, ...]
-    row: int
-    """The row of the samples written by hand, from 0."""
+    groups: Groups
+    """The same completions, as the bench takes them."""
 
-    prompt: str
-    """Its last user message, for people."""
+    paid: Stored | None = None
+    """What a run paid for them; None: they are of no run."""
 
-    answer: Any
-    rows: Mapping[int, Mapping[str, Any]]
-    """Prepared rows by number."""
+    @property
+    def gathered(self) -> bool:
+        """They come from a file, a run or a model, and none of them can be edited."""
+        return bool(self.samples) and not any(sample.own or sample.origin == RECIPE for sample in self.samples)
+
+
+RECIPE = "recipe"
+"""Origin of the samples that a recipe brings."""
 
 
 def first_samples(system: str, right: str) -> tuple[str, ...]:
@@ -98,121 +70,58 @@ def first_samples(system: str, right: str) -> tuple[str, ...]:
     return (whole, right or "An answer.", "I do not know.")
 
 
-def is_reward(function: FunctionSource) -> bool:
-    """Whether a function of a file is meant as a reward: it takes completions, and its name is not private."""
-    return "completions" in function.parameters and not function.name.startswith("_")
-
-
-def offered(session: Session, draft: Draft) -> Offered | Problem:
-    """The functions to choose from: those of the project's file, or else those proposed for the data."""
-    path = session.project / draft.rewards.file
-    rows = session.prepared(draft)
-    if not path.exists():
-        return rows if isinstance(rows, Problem) else Offered(offers=_proposed(draft, rows), from_file=False)
-    offers = _written(draft, path)
-    if isinstance(offers, Problem):
-        return offers
-    columns = () if isinstance(rows, Problem) or not rows else tuple(rows[0])
-    return Offered(offers=offers, from_file=True, columns=columns, opening=_opening(session, draft))
-
-
-def _opening(session: Session, draft: Draft) -> str:
-    """The first prompt with the model's chat template; empty where it cannot be rendered."""
-    source = session.source(draft)
-    if isinstance(source, Problem) or not draft.model.name or draft.dataset.plain:
-        return ""
-    rows = source.head(1)
-    seen = session.as_seen(draft, rows[0]) if rows else None
-    return seen.text if seen is not None and not isinstance(seen, Problem) else ""
-
-
-def _written(draft: Draft, path: Path) -> tuple[Offer, ...] | Problem:
-    from grpo_tui.rewards.source import read_functions
-
-    functions = read_functions(path)
-    if isinstance(functions, Problem):
-        return functions
-    weights = {item.name: item.weight for item in draft.rewards.items}
-    return tuple(
-        Offer(
-            name=each.name,
-            weight=weights.get(each.name, 1.0),
-            pays=each.doc.strip().partition("\n")[0],
-            code=each.code,
-            origin=f"{path.name}, lines {each.lines[0]}–{each.lines[1]}",
-            proposed=not weights and is_reward(each),
-            source=each,
-        )
-        for each in functions
-        if each.name in weights or is_reward(each)
-    )
-
-
-def _proposed(draft: Draft, rows: Sequence[Mapping[str, Any]]) -> tuple[Offer, ...]:
-    from grpo_tui.rewards.catalogue import TEMPLATES, proposals, render_rewards
-
-    return tuple(
-        Offer(
-            name=each.name,
-            weight=each.weight,
-            pays=TEMPLATES[each.template].pays,
-            why=each.why,
-            warnings=each.warnings,
-            code=render_rewards([each]),
-            origin=TEMPLATES[each.template].title,
-            source=each,
-        )
-        for each in proposals(draft.dataset, list(rows[0]) if rows else [], rows)
-    )
-
-
-def reward_problems(draft: Draft, offered: Offered) -> list[Problem]:
-    """What would make the training's call of the taken functions fail, or never pay, found without running them."""
-    from grpo_tui.rewards.source import FunctionSource, check_opening_tag, check_signatures
-
-    functions = [offer.source for offer in offered.offers if isinstance(offer.source, FunctionSource)]
-    if not functions:
-        return []
-    taken = [item.name for item in draft.rewards.items]
-    return [
-        *check_signatures(functions, offered.columns, taken),
-        *check_opening_tag([each for each in functions if each.name in taken], offered.opening),
-    ]
-
-
 def trial(session: Session, draft: Draft) -> Trial | Problem:
-    """The samples and the rows they are scored against."""
-    from grpo_tui.dataset.prompts import prepare_function
-    from grpo_tui.dataset.rows import UnreadableError
+    """The completions on the bench, and the rows they answer."""
+    return _gathered(session, draft) if draft.score.completions else _written(session, draft)
 
-    source = session.source(draft)
-    if isinstance(source, Problem):
-        return source
-    prepare, recipe = prepare_function(draft.dataset), session.recipe(draft)
-    given = [
-        Sample(text=each.text, row=each.row, expect=each.expect, note=each.note, origin="recipe")
-        for each in (recipe.samples if recipe and _is_recipes_data(session, draft, recipe) else ())
-    ]
-    chosen = draft.score.row
-    rows: dict[int, Mapping[str, Any]] = {}
-    for number in {chosen, *(sample.row for sample in given)}:
-        try:
-            row = source.row(number)
-        except UnreadableError as error:
-            return error.problem
-        made = prepare(row) if row is not None else None
-        if made is None:
-            what = "There is no such row." if row is None else "This row is left out."
+
+def _gathered(session: Session, draft: Draft) -> Trial | Problem:
+    """Those of a file, of a run or of a model's last try."""
+    found = gathered(session, draft)
+    if isinstance(found, Problem):
+        return found
+    groups = found.groups
+    numbers = groups.numbers or (-1,) * (len(groups.rows) // groups.size)
+    samples = tuple(
+        Sample(
+            row=RowView(number=numbers[at // groups.size], raw={}, prepared={"prompt": "", **row}),
+            text=row["completion"],
+            origin=groups.origin,
+        )
+        for at, row in enumerate(groups.rows)
+    )
+    return Trial(samples=samples, groups=groups, paid=found.paid)
+
+
+def _written(session: Session, draft: Draft) -> Trial | Problem:
+    """The samples of the recipe, and those that the user wrote for the chosen row."""
+    from grpo_tui.rewards.groups import Groups
+
+    recipe = session.recipe(draft)
+    given = recipe.samples if recipe and _is_recipes_data(session, draft, recipe) else ()
+    rows: dict[int, RowView] = {}
+    for number in {draft.score.row, *(sample.row for sample in given)}:
+        found = session.row(draft, number)
+        if isinstance(found, Problem) or found.prepared is None:
+            what = found.what if isinstance(found, Problem) else found.trouble
             return Problem(f"row {number + 1}", what, "Choose another row: press o.")
-        rows[number] = made
-    view = RowView(number=chosen, raw={}, prepared=rows[chosen])
-    own = draft.score.samples or (() if given else first_samples(draft.dataset.system, view.answer))
+        rows[number] = found
+    chosen = rows[draft.score.row]
+    own = draft.score.samples or (() if given else first_samples(draft.dataset.system, chosen.answer))
     note = "" if draft.score.samples else "made from the row; change it"
     samples = (
-        *given,
-        *(Sample(text=text, row=chosen, origin="written by you", note=note, own=True) for text in own),
+        *(
+            Sample(row=rows[each.row], text=each.text, expect=each.expect, note=each.note, origin=RECIPE)
+            for each in given
+        ),
+        *(Sample(row=chosen, text=text, origin="written by you", note=note, own=True) for text in own),
     )
-    return Trial(samples=samples, row=chosen, prompt=view.prompt, answer=view.answer, rows=rows)
+    groups = Groups(
+        rows=tuple({**(sample.row.prepared or {}), "completion": sample.text} for sample in samples),
+        size=len(samples),
+        origin="samples",
+    )
+    return Trial(samples=samples, groups=groups)
 
 
 def _is_recipes_data(session: Session, draft: Draft, recipe: Recipe) -> bool:
@@ -222,6 +131,11 @@ def _is_recipes_data(session: Session, draft: Draft, recipe: Recipe) -> bool:
     return data == recipe.dataset.source and unchanged
 
 
+def everything(draft: Draft) -> Draft:
+    """The draft before single prompts were left out: a yes, and what a model did, hold for fewer prompts as well."""
+    return replace(draft, dataset=replace(draft.dataset, left_out=()))
+
+
 def score_consent(session: Session, draft: Draft) -> Approval | None:
     """The yes that is needed before the rewards run on these data; None: it was given, or all of it is ours."""
     recipe = session.recipe(draft)
@@ -229,28 +143,48 @@ def score_consent(session: Session, draft: Draft) -> Approval | None:
     ours = recipe is not None and recipe.ours and _is_recipes_data(session, draft, recipe)
     if ours and recipe is not None and code == file_hash(recipe.rewards_file):
         return None
-    mark = digest(code, session.data_mark(draft))  # read only here: it looks at the data
+    mark = digest(code, session.data_mark(everything(draft)))  # read only here: it looks at the data
     if any(yes.what == "score" and yes.sha256 == mark for yes in draft.approvals):
         return None
     return Approval(what="score", at=now(), sha256=mark, detail=f"{draft.rewards.file} on {draft.dataset.source}")
 
 
 def score(session: Session, draft: Draft, trial: Trial, say: Say) -> ScoreTable | Problem:
-    """The rewards really run on the samples, in a worker without secrets."""
-    from grpo_tui.rewards.bench import ScoreRequest, columns_of, score
+    """The rewards really run on the completions, in a worker without secrets.
 
-    rows = [trial.rows[sample.row] for sample in trial.samples]
-    request = ScoreRequest(
-        path=session.project / draft.rewards.file,
-        names=tuple(item.name for item in draft.rewards.items),
-        weights=tuple(item.weight for item in draft.rewards.items),
-        completions=tuple(sample.text for sample in trial.samples),
-        prompts=tuple(row["prompt"] for row in rows),
-        columns=columns_of(rows),
+    Once: under other weights, or with the bench opened again, what they gave is taken as it was until `forget`.
+    """
+    from grpo_tui.rewards import groups
+    from grpo_tui.rewards.bench import score
+
+    path, ways = session.project / draft.rewards.file, scaling(session, draft)
+    request = groups.request(
+        trial.groups,
+        path=path,
+        names=draft.rewards.names,
+        weights=draft.rewards.weights,
         answer_column="answer" if draft.dataset.answer else "",
         tokenizer=tokenizer_of(session, draft),
+        scale=ways[0],
+        aggregation=ways[1],
     )
-    return score(score_worker(session), request, say)
+    key = digest("score", file_hash(path), repr(replace(request, weights=(), scale="", aggregation="")))
+    table = session.kept(key, lambda: score(score_worker(session), request, say))
+    return table if isinstance(table, Problem) else reweighted(table, draft.rewards.weights, trial, ways)
+
+
+def scaling(session: Session, draft: Draft) -> tuple[str, str]:
+    """How the training will scale advantages and add rewards, as user or recipe set it: TRL's defaults otherwise."""
+    from grpo_tui.rewards.advantages import AGGREGATIONS, SCALES, scale_name
+
+    recipe = session.recipe(draft)
+    advice = {key: each.value for key, each in (recipe.grpo if recipe else {}).items()}
+    mine = {key.removeprefix("grpo."): value for key, value in draft.settings.overrides.items()}
+    said = {**advice, **mine}
+    scale = scale_name(said.get("scale_rewards", SCALES[0]))
+    aggregation = str(said.get("multi_objective_aggregation", AGGREGATIONS[0]))
+    # A word that TRL does not know is the Settings step's trouble.
+    return scale if scale in SCALES else SCALES[0], aggregation if aggregation in AGGREGATIONS else AGGREGATIONS[0]
 
 
 def score_worker(session: Session) -> Worker:
@@ -266,17 +200,16 @@ def tokenizer_of(session: Session, draft: Draft) -> str:
     return str(model.folder) if not isinstance(model, Problem) and model.tokenizer else ""
 
 
-def reweighted(table: ScoreTable, weights: Sequence[float], group_size: int = 0) -> ScoreTable:
+def reweighted(table: ScoreTable, weights: Sequence[float], trial: Trial, scaling: tuple[str, str]) -> ScoreTable:
     """The table under other weights: sums and advantages follow without running a function again."""
     from grpo_tui.rewards.advantages import advantages, weighted_sums
     from grpo_tui.rewards.composition import check_composition
 
-    size = group_size or max(1, len(table.rewards))
     other = replace(
         table,
         weights=tuple(weights),
         weighted=tuple(weighted_sums(table.rewards, weights)),
-        advantages=tuple(advantages(table.rewards, weights, size)),
+        advantages=tuple(advantages(table.rewards, weights, trial.groups.size, *scaling)),
         spread={
             name: spread * abs(new / old) if old else 0.0
             for (name, spread), old, new in zip(table.spread.items(), table.weights, weights, strict=True)
@@ -285,119 +218,28 @@ def reweighted(table: ScoreTable, weights: Sequence[float], group_size: int = 0)
     return replace(other, composition=tuple(check_composition(other)))
 
 
-def write_rewards(session: Session, draft: Draft, offers: Sequence[Offer]) -> Draft | Problem:
-    """Write the taken proposals into the project's file."""
-    from grpo_tui.rewards.catalogue import render_rewards
+def compared(before: Stored, table: ScoreTable, scaling: tuple[str, str]) -> WhatIf | Problem:
+    """What these rewards and weights would have done to completions that others were paid for."""
+    from grpo_tui.rewards.stored import what_if
 
-    weights = {item.name: item.weight for item in draft.rewards.items}
-    chosen = [replace(offer.source, weight=weights[offer.name]) for offer in offers if offer.name in weights]
-    return session.write(draft, {draft.rewards.file: render_rewards(chosen)})
-
-
-def templates() -> list[tuple[str, str, str]]:
-    """The catalogue: key, title and what it pays for, correctness first."""
-    from grpo_tui.rewards.catalogue import TEMPLATES
-
-    return [(key, each.title, each.pays) for key, each in TEMPLATES.items()]
+    scale, aggregation = scaling
+    return what_if(
+        before, names=table.names, weights=table.weights, rewards=table.rewards, scale=scale, aggregation=aggregation
+    )
 
 
-def add_template(session: Session, draft: Draft, key: str) -> Draft | Problem:
-    """A function of the catalogue, added to the project's file under a name that is free there."""
-    from grpo_tui.rewards.catalogue import TEMPLATES, WEIGHTS, Proposal, render_rewards
-    from grpo_tui.rewards.merging import free_name
+def first_paid(session: Session, trial: Trial, table: ScoreTable, scaling: tuple[str, str]) -> Stored:
+    """What the run paid for these completions, else what they were paid when they were first scored."""
+    from grpo_tui.rewards.stored import Stored
 
-    code = _code(session, draft)
-    if isinstance(code, Problem):
-        return code
-    template = TEMPLATES[key]
-    usual = {"correct": "correct", "format": "format"}.get(template.aspect, key)
-    name = free_name(usual, code)
-    addition = render_rewards([Proposal(template=key, name=name, weight=1.0, why="")])
-    return _added(session, draft, code, addition, RewardItem(name=name, weight=WEIGHTS[template.aspect]))
-
-
-def add_format(session: Session, draft: Draft, text: str) -> Draft | Problem:
-    """A strict reward for a described format, and a pytest file beside it that shows what it pays for.
-
-    `text` is a list of tags, a JSON schema, or an example.
-    """
-    from grpo_tui.rewards import formats
-    from grpo_tui.rewards.catalogue import WEIGHTS
-    from grpo_tui.rewards.merging import free_name
-
-    spec = formats.read(text)
-    if isinstance(spec, Problem):
-        return spec
-    code = _code(session, draft)
-    if isinstance(code, Problem):
-        return code
-    name = free_name("format", code)
-    item = RewardItem(name=name, weight=WEIGHTS["format"])
-    added = _added(session, draft, code, formats.strict_code(spec, name), item)
-    if isinstance(added, Problem):
-        return added
-    path = session.project / draft.rewards.file
-    tests = path.with_name(f"test_{name}.py")
-    return write_code(tests, formats.pytest_code(spec, name, path.name)) or added
-
-
-def _code(session: Session, draft: Draft) -> str | Problem:
-    path = session.project / draft.rewards.file
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        return Problem(str(path), f"It cannot be read: {error}.", "Mend it, or choose another file.")
-
-
-def _added(session: Session, draft: Draft, code: str, addition: str, item: RewardItem) -> Draft | Problem:
-    """Write the file with the addition; one that was ours as it stood stays ours."""
-    from grpo_tui.rewards.merging import merged
-
-    both = merged(code, addition)
-    if isinstance(both, Problem):
-        return both
-    name, path = draft.rewards.file, session.project / draft.rewards.file
-    ours = not code or draft.files.get(name) == file_hash(path)
-    problem = write_code(path, both)
-    if problem is not None:
-        return problem
-    hashes = {**draft.files, name: file_hash(path)} if ours else draft.files
-    return replace(draft, files=hashes, rewards=replace(draft.rewards, items=(*draft.rewards.items, item)))
-
-
-def write_code(path: Path, text: str) -> Problem | None:
-    """Write what the user edited."""
-    try:
-        atomic.write(path, text)
-    except OSError as error:
-        return Problem(str(path), f"It cannot be written: {error.strerror or error}.", "Check folder and disk.")
-    return None
-
-
-def take_rewards_file(session: Session, path: Path) -> Problem | None:
-    """Copy a file of the user's to the project's rewards file; one that is there is kept beside it."""
-    path = session.project / path
-    target = session.project / RewardsAnswer().file
-    try:
-        if target.exists() and path.samefile(target):
-            return None
-        content = path.read_bytes()
-        aside = set_rewards_aside(session) if target.exists() else None
-        if aside is None:
-            atomic.write(target, content)
-    except OSError as error:
-        return Problem(str(path), f"It cannot be read: {error.strerror or error}.", "Check its name.")
-    return aside
-
-
-def set_rewards_aside(session: Session) -> Problem | None:
-    """Rename the project's rewards file to a name that is free."""
-    target = session.project / RewardsAnswer().file
-    names = (target.with_suffix(f".old{number}.py" if number else ".old.py") for number in range(1000))
-    try:
-        target.rename(next(name for name in names if not name.exists()))
-    except OSError as error:
-        return Problem(str(target), f"It cannot be renamed: {error.strerror or error}.", "Check the folder.")
-    return None
+    texts = tuple(sample.text for sample in trial.samples)
+    now_paid = Stored(
+        names=table.names,
+        weights=table.weights,
+        rewards=table.rewards,
+        group_size=trial.groups.size,
+        completions=texts,
+        scale=scaling[0],
+        aggregation=scaling[1],
+    )
+    return trial.paid or session.kept(digest("paid", *texts), lambda: now_paid)

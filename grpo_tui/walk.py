@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from grpo_tui import preflight, state, tryout
+from grpo_tui import offers, preflight, state, tryout
 from grpo_tui.draft import STEPS, Draft, HardwareAnswer, RewardItem, TaskAnswer, finish
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session, now
@@ -71,15 +71,15 @@ def _dataset(session: Session, draft: Draft) -> Result:
 
 
 def _rewards(session: Session, draft: Draft) -> Result:
-    offered = tryout.offered(session, draft)
+    offered = offers.offered(session, draft)
     if isinstance(offered, Problem):
         return offered
     if not draft.rewards.items:
         items = tuple(RewardItem(name=offer.name, weight=offer.weight) for offer in offered.offers if offer.proposed)
         draft = replace(draft, rewards=replace(draft.rewards, items=items))
     if not offered.from_file:
-        return tryout.write_rewards(session, draft, offered.offers)
-    return tryout.reward_problems(draft, offered) or draft
+        return offers.write_rewards(session, draft, offered.offers)
+    return offers.reward_problems(draft, offered) or draft
 
 
 def _score(session: Session, draft: Draft) -> Result:

@@ -13,7 +13,7 @@ from textual import on, work
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 
-from grpo_tui import tryout
+from grpo_tui import offers
 from grpo_tui.draft import Draft, RewardItem
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -25,7 +25,7 @@ from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.panel import head
 
 if TYPE_CHECKING:
-    from grpo_tui.tryout import Offer, Offered
+    from grpo_tui.offers import Offer, Offered
 
 
 WATCH_SECONDS = 1.0
@@ -84,7 +84,7 @@ class RewardsStep(Step, inherit_bindings=False):
 
     def find(self, say: Say) -> object:
         say("Reading the reward functions…")
-        return tryout.offered(self.session, self.draft)
+        return offers.offered(self.session, self.draft)
 
     @property
     def offers(self) -> "tuple[Offer, ...]":
@@ -107,7 +107,7 @@ class RewardsStep(Step, inherit_bindings=False):
         self._check()
 
     def _check(self) -> None:
-        self.problems = tuple(tryout.reward_problems(self.draft, self.offered)) if self.offered else ()
+        self.problems = tuple(offers.reward_problems(self.draft, self.offered)) if self.offered else ()
 
     @property
     def weights(self) -> dict[str, float]:
@@ -249,18 +249,18 @@ class RewardsStep(Step, inherit_bindings=False):
     def _edit_here(self, path: Path, text: str) -> None:
         def edited(new: str | None) -> None:
             if new is not None and new != text:
-                self._do(lambda: tryout.write_code(path, new))
+                self._do(lambda: offers.write_code(path, new))
 
         about = "Set $EDITOR to edit it in an editor of yours. Nothing in it is run by saving it."
         self.app.push_screen(Write(one_line(path.name, 60), text, about, code=True), edited)
 
     def action_add(self) -> None:
         """Add a function of the catalogue."""
-        choices = tuple(Choice(key, title, pays) for key, title, pays in tryout.templates())
+        choices = tuple(Choice(key, title, pays) for key, title, pays in offers.templates())
 
         def answered(key: str | None) -> None:
             if key:
-                self._add(lambda draft: tryout.add_template(self.session, draft, key))
+                self._add(lambda draft: offers.add_template(self.session, draft, key))
 
         self.app.push_screen(Choose("Which function?", choices, choices[0].value), answered)
 
@@ -269,7 +269,7 @@ class RewardsStep(Step, inherit_bindings=False):
 
         def answered(text: str | None) -> None:
             if text and text.strip():
-                self._add(lambda draft: tryout.add_format(self.session, draft, text))
+                self._add(lambda draft: offers.add_format(self.session, draft, text))
 
         about = (
             "Tags in their order, such as: reasoning, answer(value, unit), note? Or an example of a good output, or a "
@@ -286,7 +286,7 @@ class RewardsStep(Step, inherit_bindings=False):
             say("Writing the function…")
             draft: Draft | Problem = self.draft
             if not self.from_file:
-                draft = tryout.write_rewards(self.session, self.settle(), self.offers)
+                draft = offers.write_rewards(self.session, self.settle(), self.offers)
             draft = draft if isinstance(draft, Problem) else change(draft)
             if isinstance(draft, Problem):
                 return draft
@@ -301,7 +301,7 @@ class RewardsStep(Step, inherit_bindings=False):
         def typed(name: str | None) -> None:
             if not name:
                 return
-            self._do(lambda: tryout.take_rewards_file(self.session, Path(name).expanduser()), anew=True)
+            self._do(lambda: offers.take_rewards_file(self.session, Path(name).expanduser()), anew=True)
 
         about = (
             "A Python file with functions like `def correct(completions, answer, **kwargs): ...`, one number per "
@@ -342,7 +342,7 @@ class RewardsStep(Step, inherit_bindings=False):
 
         def answered(value: str | None) -> None:
             if value == "move":
-                self._do(lambda: tryout.set_rewards_aside(self.session), anew=True)
+                self._do(lambda: offers.set_rewards_aside(self.session), anew=True)
 
         if self.from_file:
             self.app.push_screen(Choose("Propose from the data?", choices, "keep"), answered)
@@ -360,4 +360,4 @@ class RewardsStep(Step, inherit_bindings=False):
         return super().onward() if self.from_file else "write rewards.py, go on"
 
     def commit(self) -> Draft | Problem | list[Problem]:
-        return tryout.write_rewards(self.session, self.settle(), self.offers) if not self.from_file else self.settle()
+        return offers.write_rewards(self.session, self.settle(), self.offers) if not self.from_file else self.settle()

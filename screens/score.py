@@ -1,7 +1,9 @@
 """The rewards tried on completions, before anything trains."""
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -10,25 +12,37 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from grpo_tui import pilot, tryout
-from grpo_tui.draft import Approval, Draft, PilotAnswer
-from grpo_tui.inert import inert, one_line
+from grpo_tui.draft import Approval, Draft, PilotAnswer, ServerAnswer
+from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Ask, Show, Type, Write, number
-from .drawn import GLYPHS, Block, Column, Draw, Rows
+from . import bench
+from .dialogs import Ask, Choose, Show, Type, Write, number
+from .drawn import Block, Choice, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
-from .theme import Palette
-from .widgets.panel import head
 
 if TYPE_CHECKING:
-    from grpo_tui.pilot import Pilot
+    from grpo_tui.pilot import Reading
     from grpo_tui.rewards.bench import ScoreTable
-    from grpo_tui.rewards.probes import Probed, ProbeTable
+    from grpo_tui.rewards.probes import ProbeTable
+    from grpo_tui.rewards.stored import Stored
     from grpo_tui.tryout import Trial
 
 
-VERDICT_ORDER = ("paid wrongly", "unpaid although right", "sound", "not scored")
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a look at the bench found."""
+
+    trial: "Trial"
+    table: "ScoreTable | None" = None
+    consent: Approval | None = None
+    """The yes that is still needed before the rewards run."""
+
+    reading: "Reading | None" = None
+    before: "Stored | None" = None
+    kept: PilotAnswer | None = None
+    """What of the reading is kept in the project; None: the groups are of no pilot."""
 
 
 class ScoreStep(Step, inherit_bindings=False):
@@ -38,21 +52,24 @@ class ScoreStep(Step, inherit_bindings=False):
     QUESTION = "Do the rewards pay for the right thing?"
     WHY = "What is paid wrongly here is learned wrongly there."
     HELP = (
-        "The completions are written by hand or come with the recipe. n writes another, space changes the one "
-        "under the cursor, d removes it, o chooses the row whose right answer counts. The rewards run in a process "
-        "of their own, without your tokens, each with a time limit. p attacks them with completions made from your "
-        "data: empty ones, tags without content, every answer at once. t lets the model complete some prompts in "
-        "groups, as the training will, and says whether there is anything to learn. w changes the weights; sums and "
-        "advantages follow at once."
+        "The completions are written by hand or come with the recipe; c takes others: of a file, of a run, of the "
+        "model, of a server. n writes another, space changes the one under the cursor, d removes it, o chooses the row "
+        "whose right answer counts. The rewards run in a process of their own, without your tokens, each with a time "
+        "limit. p attacks them with completions made from your data: empty ones, tags without content, every answer at "
+        "once. t lets the model complete some prompts in groups, as the training will, and says whether there is "
+        "anything to learn; l leaves out prompts that teach nothing. w changes the weights: sums, advantages and ranks "
+        "follow at once."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,e", "edit", "change", key_display="space"),
+        Binding("c", "gather", "completions"),
         Binding("p", "probe", "attack"),
         Binding("t", "pilot", "model tries"),
         Binding("w", "weights", "weights"),
-        Binding("n", "new", "new"),
-        Binding("d", "delete", "remove"),
-        Binding("o", "row", "other row"),
+        Binding("n", "new", "new", show=False),
+        Binding("d", "delete", "remove", show=False),
+        Binding("o", "row", "other row", show=False),
+        Binding("l", "leave_out", "leave out", show=False),
         Binding("s", "skip", "skip / try", show=False),
         *FRAME_KEYS,
     ]
@@ -63,13 +80,21 @@ class ScoreStep(Step, inherit_bindings=False):
     """The yes that is still needed before the rewards run."""
 
     probes: "ProbeTable | None" = None
-    pilot: "Pilot | None" = None
+    reading: "Reading | None" = None
+    """What the groups on the bench say of a training; None: they are no groups."""
+
+    before: "Stored | None" = None
+    """The completions as a run paid them, or as they were paid when they were first scored."""
+
+    scaling: tuple[str, str] = ("group", "sum_then_normalize")
     current = True
     """What is kept of a pilot rests on the present model, data and rewards."""
 
     def body(self) -> ComposeResult:
         yield Rows("Completions", Column("completion"), empty="No completions yet. n writes one.", id="matrix")
         yield Block(self._detail, id="detail")
+        yield Block(self._change_made, id="change")
+        yield Block(self._signal, id="signal")
         yield Block(self._functions, id="functions")
         yield Rows(
             "Attacks",
@@ -80,161 +105,91 @@ class ScoreStep(Step, inherit_bindings=False):
             empty="p attacks the rewards with completions made from your data.",
             id="probes",
         )
-        yield Block(self._signal, id="signal")
 
     def find(self, say: Say) -> object:
-        say("Reading the row and the samples…")
+        say("Reading the completions and what they answer…")
+        self.scaling = tryout.scaling(self.session, self.draft)
         trial = tryout.trial(self.session, self.draft)
         if isinstance(trial, Problem):
             return trial
         consent = tryout.score_consent(self.session, self.draft)
         self.current = self.draft.score.pilot.rests_on == pilot.rests_on(self.session, self.draft)
         if len(trial.samples) < 2 or consent is not None:
-            return trial, None, consent
+            return Found(trial=trial, consent=consent)
         say("Running the rewards…")
         table = tryout.score(self.session, self.draft, trial, lambda name: say(f"Running {name}…"))
-        return table if isinstance(table, Problem) else (trial, table, None)
+        if isinstance(table, Problem):
+            return table
+        reading = pilot.reading(self.session, self.draft, trial, table, say)
+        before = tryout.first_paid(self.session, trial, table, self.scaling)
+        kept = None
+        if reading is not None and pilot.is_of_pilot(self.session, self.draft):
+            kept = pilot.answer_of(self.session, self.draft, reading.signal)
+        return Found(trial=trial, table=table, reading=reading, before=before, kept=kept)
 
     def found(self, result: object) -> None:
-        self.trial, self.table, self.consent = result  # type: ignore[misc]  # the three that `find` made
+        assert isinstance(result, Found)
+        self.trial, self.table, self.consent = result.trial, result.table, result.consent
+        self.reading, self.before = result.reading, result.before
+        if result.kept is not None:
+            self.current = True
+            if result.kept != self.draft.score.pilot:
+                self.answer(replace(self.draft, score=replace(self.draft.score, pilot=result.kept)))
 
     def refresh_body(self) -> None:
-        text = self.palette.text
-        rows = self.query_one(Rows)
-        table, samples = self.table, self.trial.samples if self.trial else ()
-        names = table.names if table else tuple(item.name for item in self.draft.rewards.items)
-        wide = max(7, *(min(12, len(name)) for name in names)) if names else 7
-        rows.columns_ = (
-            Column("expect", 6, rank=9),
-            Column("completion", rank=0),
-            *(Column(one_line(name, wide), wide, right=True, rank=1) for name in names),
-            Column("sum", 7, right=True, rank=0),
-            Column("advantage", 9, right=True, rank=0),
-        )
-        cells = []
-        for at, sample in enumerate(samples):
-            paid = table.rewards[at] if table else (None,) * len(names)
-            cells.append(
-                (
-                    text((sample.expect or "–", "muted")),
-                    text((one_line(sample.text, 400) or "(empty)", "text")),
-                    *(figure(self.palette, value, known=table is not None) for value in paid),
-                    figure(self.palette, table.weighted[at] if table else None, bold=True, known=table is not None),
-                    figure(self.palette, table.advantages[at] if table else None, sign=True, known=table is not None),
-                )
-            )
-        where = f"row {self.trial.row + 1} · right answer {one_line(str(self.trial.answer), 24)}" if self.trial else ""
-        rows.show(cells, where)
+        rows, trial = self.query_one("#matrix", Rows), self.trial
+        names = self.table.names if self.table else self.draft.rewards.names
+        rows.columns_ = bench.matrix_columns(names, gathered=trial is not None and trial.gathered)
+        rows.most = max(6, self.size.height // 3) if trial is not None and trial.gathered else 0
+        cells = bench.matrix_cells(self.palette, trial, self.table, len(names)) if trial else []
+        rows.show(cells, self._where())
         self._show_probes()
-        for name in ("detail", "functions", "signal"):
-            self.query_one(f"#{name}", Block).redraw()
+        for block in self.query("#body Block").results(Block):
+            block.redraw()
+
+    def _where(self) -> str:
+        """What the completions on the bench are."""
+        trial = self.trial
+        if trial is None:
+            return ""
+        if trial.gathered:
+            size = trial.groups.size
+            groups = f"in groups of {size}" if size > 1 else "each of another prompt"
+            return f"{len(trial.samples):,} {groups} · {one_line(trial.groups.origin, 60)}"
+        chosen = next((sample.row for sample in trial.samples if sample.own), trial.samples[0].row)
+        return f"row {chosen.number + 1} · right answer {one_line(chosen.answer, 24) or 'none'}"
 
     def _show_probes(self) -> None:
-        text, table = self.palette.text, self.query_one("#probes", Rows)
+        table = self.query_one("#probes", Rows)
         table.most = 5 if self.size.height < 30 else 10
         if self.probes is None:
             table.show([], "")
-            return
-        cells = []
-        for each in sorted(self.probes.probes, key=lambda each: VERDICT_ORDER.index(each.verdict)):
-            state = "ok" if each.verdict == "sound" else "muted" if each.verdict == "not scored" else "fail"
-            sign = GLYPHS.get(state, "–")
-            cells.append(
-                (
-                    text((f"{sign} {each.verdict}", state)),
-                    text(
-                        (f"{each.probe.kind}: ", "text"), (one_line(each.probe.completion, 200) or "(empty)", "muted")
-                    ),
-                    text(("–" if each.share is None else f"{each.share:.0%}", "text bold")),
-                    text((", ".join(each.paid_by), "muted")),
-                )
-            )
-        table.show(cells, f"form alone earns {self.probes.format_only_share:.0%} of a right answer")
+        else:
+            share = f"form alone earns {self.probes.format_only_share:.0%} of a right answer"
+            table.show(bench.probe_cells(self.palette, self.probes), share)
 
     def _signal(self, width: int) -> Sequence[Text]:
-        text, kept = self.palette.text, self.draft.score.pilot
-        if not kept.verdict:
-            rows = [head(self.palette, width, "Learning signal")]
-            return [*rows, text(" ", ("t lets the model complete some prompts: is there anything to learn?", "muted"))]
-        state = "ok" if kept.verdict == "will learn" else "warn"
-        reading = f"{kept.prompts} prompts × {kept.generations}" + (
-            "" if self.current else ", before something changed"
-        )
-        rows = [head(self.palette, width, "Learning signal", reading=text((reading, "muted")))]
-        sign = text((f" {GLYPHS[state]} ", f"{state} bold"))
-        rows += wrap(self.palette, one_line(kept.why, 500), width, "text", sign)
-        if self.pilot is None:
-            return rows
-        signal, samples = self.pilot.signal, self.pilot.samples
-        for size, share in signal.zero_signal.items():
-            note = "  as planned" if size == signal.planned else ""
-            rows.append(
-                text((f"   {size:>3} generations  ", "muted"), (f"{share} of the groups flat", "text"), (note, "muted"))
-            )
-        for name, part in signal.deciding.items():
-            rows.append(
-                text((f"   {one_line(name, 24):<24} ", "muted"), (f"decides {part:.0%} of the advantages", "text"))
-            )
-        if samples.cut_share:
-            rows.append(text(("   cut at the longest length  ", "muted"), (f"{samples.cut_share:.0%}", "text")))
-        for title, found in (("always right", signal.always_right), ("always wrong", signal.always_wrong)):
-            if found:
-                named = ", ".join(f"{self.pilot.rows[group] + 1:,}" for group in found[:8]) + (
-                    "…" if len(found) > 8 else ""
-                )
-                rows += wrap(
-                    self.palette, f"{len(found)} prompts: rows {named}", width, "text", text((f"   {title}  ", "muted"))
-                )
-        return rows
+        kept = self.draft.score.pilot
+        return bench.signal_rows(self.palette, width, kept, self.reading, self.trial, current=self.current)
 
     def _detail(self, width: int) -> Sequence[Text]:
         if self.trial is None or not self.trial.samples:
             return []
-        text = self.palette.text
-        sample = self.trial.samples[min(self.query_one(Rows).cursor, len(self.trial.samples) - 1)]
-        rows = [
-            head(self.palette, width, "Completion", reading=text((one_line(sample.note, 60) or sample.origin, "muted")))
-        ]
-        shown = wrap(self.palette, one_line(sample.text, 600), width, "text", text((" text      ", "muted")))
-        prompt = wrap(self.palette, one_line(self.trial.prompt, 600), width, "muted", text((" prompt    ", "muted")))
-        return [*rows, *prompt[:3], *shown[:5]]
+        at = min(self.query_one("#matrix", Rows).cursor, len(self.trial.samples) - 1)
+        return bench.completion_rows(self.palette, self.trial.samples[at], width)
 
     def _functions(self, width: int) -> Sequence[Text]:
-        text = self.palette.text
-        if self.table is None:
+        return bench.function_rows(self.palette, self.table, width) if self.table else []
+
+    def _change_made(self, width: int) -> Sequence[Text]:
+        """What the present weights and code change against what these completions were paid before."""
+        if self.table is None or self.before is None or self.trial is None:
             return []
-        table = self.table
-        faults = sum(len(problems) for problems in table.problems.values()) + len(table.composition)
-        reading = text(
-            (
-                f"{faults} to mend" if faults else "each returned one number per completion",
-                "warn" if faults else "muted",
-            )
-        )
-        rows = [head(self.palette, width, "Functions", reading=reading)]
-        for name, weight in zip(table.names, table.weights, strict=True):
-            bad = table.problems.get(name, ())
-            state = "fail" if name in table.blocking else "warn" if bad else "ok"
-            seconds = table.seconds_per_call.get(name)
-            time = f"{seconds * 1000:,.1f} ms a call" if seconds is not None else "not called"
-            word = {"ok": "works", "warn": "works, but", "fail": "does not work"}[state]
-            rows.append(
-                text(
-                    (f" {GLYPHS[state]} ", f"{state} bold"),
-                    (f"{one_line(name, 20):<20} ", "text"),
-                    (f"× {weight:g}".ljust(9), "muted"),
-                    (f"{word:<14}", "text"),
-                    (time, "muted"),
-                )
-            )
-            for problem in bad:
-                rows += wrap(self.palette, one_line(f"{problem.what} {problem.remedy}", 400), width, "text", "   ")
-            for note in table.notes.get(name, ()):
-                rows += wrap(self.palette, one_line(note, 300), width, "muted", "   ")
-        for problem in table.composition:
-            sign = text((" ! ", "warn bold"))
-            rows += wrap(self.palette, one_line(f"{problem.what} {problem.remedy}", 400), width, "text", sign)
-        return rows
+        change = tryout.compared(self.before, self.table, self.scaling)
+        if isinstance(change, Problem) or change.nothing:
+            return []
+        title = f"Against what {self.trial.groups.origin} was paid" if self.trial.paid else "Against the rewards before"
+        return bench.change_rows(self.palette, one_line(title, 60), change.sentence, width)
 
     def on_rows_moved(self, event: Rows.Moved) -> None:
         """Show the completion under the cursor."""
@@ -251,7 +206,7 @@ class ScoreStep(Step, inherit_bindings=False):
         """The place of the sample under the cursor among those written by hand."""
         if self.trial is None or not self.trial.samples:
             return None
-        at = self.query_one(Rows).cursor - sum(not sample.own for sample in self.trial.samples)
+        at = self.query_one("#matrix", Rows).cursor - sum(not sample.own for sample in self.trial.samples)
         if at < 0:
             self.notify("This one comes with the recipe. n writes another.", markup=False)
             return None
@@ -263,33 +218,17 @@ class ScoreStep(Step, inherit_bindings=False):
         if event.rows.id == "matrix":
             self.action_edit()
         elif self.probes is not None:
-            ordered = sorted(self.probes.probes, key=lambda each: VERDICT_ORDER.index(each.verdict))
+            each = bench.ordered(self.probes)[event.index]
             self.app.push_screen(
-                Show(one_line(ordered[event.index].probe.kind, 60), self._attack(ordered[event.index]))
+                Show(one_line(each.probe.kind, 60), bench.attack(self.palette, each, self.probes.names))
             )
-
-    def _attack(self, each: "Probed") -> Draw:
-        names = self.probes.names if self.probes else ()
-
-        def rows(width: int) -> Sequence[Text]:
-            paid = ", ".join(
-                f"{name} {value:g}" for name, value in zip(names, each.rewards, strict=True) if value is not None
-            )
-            return [
-                *wrap(self.palette, one_line(each.probe.why, 400), width),
-                *wrap(
-                    self.palette,
-                    f"Expected: {each.probe.expected.replace('_', ' ')}. Paid: {paid or 'nothing'}.",
-                    width,
-                ),
-                self.palette.text(),
-                *wrap(self.palette, inert(each.probe.completion, 4000) or "(empty)", width, "muted"),
-            ]
-
-        return rows
 
     def action_edit(self) -> None:
-        """Change a sample written by hand."""
+        """Change a sample written by hand; read a completion that is none."""
+        if self.trial is not None and self.trial.gathered:
+            sample = self.trial.samples[self.query_one("#matrix", Rows).cursor]
+            self.app.push_screen(Show(f"Row {bench.row_name(sample)}", bench.whole(self.palette, sample)))
+            return
         at = self._own()
         if at is None:
             return
@@ -301,6 +240,13 @@ class ScoreStep(Step, inherit_bindings=False):
 
         self.app.push_screen(Write("Completion", samples[at], "What the model might answer."), written)
 
+    def _by_hand(self) -> bool:
+        """Whether samples can be written now; says so where they cannot."""
+        if self.trial is not None and self.trial.gathered:
+            self.notify("These completions are read only. c goes back to those written by hand.", markup=False)
+            return False
+        return True
+
     def action_new(self) -> None:
         """Write another sample."""
 
@@ -308,11 +254,14 @@ class ScoreStep(Step, inherit_bindings=False):
             if value is not None:
                 self._change(samples=(*self._samples(), value))
 
-        self.app.push_screen(Write("New completion", "", "What the model might answer: good, bad, or sly."), written)
+        if self._by_hand():
+            self.app.push_screen(
+                Write("New completion", "", "What the model might answer: good, bad, or sly."), written
+            )
 
     def action_delete(self) -> None:
         """Remove a sample written by hand."""
-        at = self._own()
+        at = self._own() if self._by_hand() else None
         if at is not None:
             samples = self._samples()
             self._change(samples=samples[:at] + samples[at + 1 :])
@@ -329,8 +278,85 @@ class ScoreStep(Step, inherit_bindings=False):
             elif value:
                 self.notify(f"{value} is not a row number.", severity="warning", markup=False)
 
-        about = "Samples written by hand are scored against the right answer of this row, counted from 1."
+        about = "Completions without a prompt of their own are scored against the right answer of this row, from 1."
         self.app.push_screen(Type("Row", str(self.draft.score.row + 1), about), typed)
+
+    # Completions from elsewhere
+
+    def action_gather(self) -> None:
+        """Choose which completions stand on the bench."""
+        present = self.draft.score.completions
+        offered = pilot.completion_places(self.session)
+        choices = (
+            Choice("", "by hand", "those of the recipe, and yours"),
+            *(Choice(place, label, note) for place, label, note in offered),
+            Choice("file", "a file…", "JSON lines with `completion`"),
+            Choice("run", "a run…", "its folder, in any project"),
+            Choice("model", "let the model complete some…", "in groups, as training will"),
+            Choice("server", "let a server complete some…", "vLLM, Ollama, a provider"),
+        )
+        errands: dict[str, Callable[[], None]] = {
+            "file": partial(self._type_place, "Completions file", "A file of JSON lines."),
+            "run": partial(self._type_place, "Run", "The folder of a run, of this project or another one."),
+            "model": self.action_pilot,
+            "server": self._ask_for_server,
+        }
+
+        def answered(place: str | None) -> None:
+            if place in errands:
+                errands[place]()
+            elif place is not None and place != present:
+                self._gather(place)
+
+        self.app.push_screen(Choose("Which completions?", choices, present), answered)
+
+    def _type_place(self, title: str, about: str) -> None:
+        def typed(name: str | None) -> None:
+            if name:
+                self._gather(name)
+
+        self.app.push_screen(Type(title, self.draft.score.completions, about, paths=self.session.project), typed)
+
+    def _gather(self, place: str) -> None:
+        self.probes = None
+        self._change(completions=place)
+
+    def _ask_for_server(self) -> None:
+        """Address, key and model of a server, one after the other."""
+        known = self.draft.score.server
+
+        def url_typed(url: str | None) -> None:
+            if url:
+                about = "The environment variable that holds its key, such as OPENAI_API_KEY; empty: it needs none."
+                self.app.push_screen(
+                    Type("Key", known.key_variable, about, check=variable_or_nothing), partial(key_typed, url)
+                )
+
+        def key_typed(url: str, variable: str | None) -> None:
+            if variable is not None:
+                self._look_for_models(ServerAnswer(url=url, key_variable=variable, model=known.model))
+
+        about = "With the version, as http://localhost:8000/v1. The prompts of some rows will be sent there."
+        self.app.push_screen(Type("Server", known.url, about), url_typed)
+
+    def _look_for_models(self, server: ServerAnswer) -> None:
+        def look(say: Say) -> Problem | None:
+            say("Asking the server for its models…")
+            names = pilot.server_models(server)
+            if isinstance(names, Problem):
+                return names
+            self.app.call_from_thread(self._choose_model, server, names)
+            return None
+
+        self.do(look)
+
+    def _choose_model(self, server: ServerAnswer, names: Sequence[str]) -> None:
+        def answered(name: str | None) -> None:
+            if name:
+                self._choose_prompts(replace(server, model=name))
+
+        choices = tuple(Choice(name, one_line(name, 60)) for name in names)
+        self.app.push_screen(Choose("Which of its models?", choices, server.model), answered)
 
     # Attacks, pilot, weights
 
@@ -351,49 +377,67 @@ class ScoreStep(Step, inherit_bindings=False):
 
     def action_pilot(self) -> None:
         """Let the model complete some prompts, and say whether there is anything to learn."""
+        self._choose_prompts(pilot.HERE)
 
-        def find_consent(say: Say) -> Problem | None:
-            say("Looking at model and data…")
-            self.app.call_from_thread(self._ask_to_sample, pilot.sample_consent(self.session, self.draft))
+    def _choose_prompts(self, server: ServerAnswer) -> None:
+        """How many prompts are sampled; more of them say it more exactly."""
+
+        def look(say: Say) -> Problem | None:
+            say("Looking at the data…")
+            counts = pilot.prompt_counts(self.session, self.draft, say)
+            if isinstance(counts, Problem):
+                return counts
+            consent = pilot.sample_consent(self.session, self.draft, server)
+            self.app.call_from_thread(ask, counts, consent)
             return None
 
-        self.do(find_consent)
+        def ask(counts: Sequence[tuple[int, str]], consent: Approval | None) -> None:
+            choices = tuple(Choice(str(count), f"{count:,} prompts", note) for count, note in counts)
 
-    def _ask_to_sample(self, consent: Approval | None) -> None:
+            def answered(count: str | None) -> None:
+                if count:
+                    self._ask_to_sample(int(count), server, consent)
+
+            if len(choices) == 1:
+                self._ask_to_sample(counts[0][0], server, consent)
+            else:
+                self.app.push_screen(Choose("How many prompts?", choices, choices[0].value), answered)
+
+        self.do(look)
+
+    def _ask_to_sample(self, prompts: int, server: ServerAnswer, consent: Approval | None) -> None:
         def sampling(say: Say) -> Problem | None:
-            found = pilot.pilot(self.session, self.draft, say)
+            found = pilot.sample(self.session, self.draft, say, prompts=prompts, server=server)
             if isinstance(found, Problem):
                 return found
-            self.pilot = found
-            kept = pilot.answer_of(self.session, self.draft, found)
-            self.app.call_from_thread(self._keep, kept)
+            self.app.call_from_thread(self.answer, found)
             return None
 
         def about(width: int) -> Sequence[Text]:
             place = "the chosen GPU" if self.draft.hardware.gpus else "the CPU"
+            who = f"{server.model} at {server.url}" if server.url else f"{self.draft.model.name} on {place}"
+            leaves = f"The prompts are sent to {server.url}." if server.url else "Nothing leaves this machine."
             return [
                 *wrap(
                     self.palette,
-                    f"{one_line(self.draft.model.name, 200)} completes {pilot.PROMPTS} prompts of "
-                    f"{one_line(self.draft.dataset.source, 200)} on {place}, as many times each as the training will, "
-                    f"and {self.draft.rewards.file} scores them.",
+                    f"{one_line(who, 240)} completes {prompts:,} prompts of "
+                    f"{one_line(self.draft.dataset.source, 200)}, as many times each as the training will, "
+                    f"and {self.draft.rewards.file} scores them. They are kept in {pilot.PILOT_FILE}.",
                     width,
                 ),
-                *wrap(self.palette, "Nothing is trained, and nothing leaves this machine.", width, "muted"),
+                *wrap(self.palette, f"Nothing is trained. {leaves}", width, "muted"),
             ]
 
         def answered(yes: bool | None) -> None:
             if yes and consent is not None:
-                self.answer(replace(self.draft, approvals=(*self.draft.approvals, consent)))
+                given = [each for each in (consent, self.consent) if each is not None]
+                self.answer(replace(self.draft, approvals=(*self.draft.approvals, *given)))
                 self.do(sampling)
 
-        if consent is None:
+        if consent is None and self.consent is None:
             self.do(sampling)
         else:
             self.app.push_screen(Ask("Let the model try?", about, yes="let it", no="not now"), answered)
-
-    def _keep(self, kept: PilotAnswer) -> None:
-        self.answer(replace(self.draft, score=replace(self.draft.score, pilot=kept)))
 
     def action_weights(self) -> None:
         """Other weights; what they change is seen at once."""
@@ -409,16 +453,73 @@ class ScoreStep(Step, inherit_bindings=False):
                 return
             weights = [float(part.replace(",", ".")) for part in text.split()]
             taken = tuple(replace(item, weight=weight) for item, weight in zip(items, weights, strict=True))
-            if self.table is not None:
-                self.table = tryout.reweighted(self.table, weights)
-            self.probes = self.pilot = None  # they were scored under other weights
-            self.current = False
-            self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=taken)))
+            if self.table is not None and self.trial is not None:
+                self.table = tryout.reweighted(self.table, weights, self.trial, self.scaling)
+            self.probes = None  # they were scored under other weights
+            self.answer(replace(self.draft, rewards=replace(self.draft.rewards, items=taken)), look=True)
 
         about = (
             f"For {', '.join(item.name for item in items)}, with spaces between. 1, 0.5, 0.25, 0.125 add up exactly."
         )
         self.app.push_screen(Type("Weights", " ".join(f"{item.weight:g}" for item in items), about, check=check), typed)
+
+    def action_leave_out(self) -> None:
+        """Leave out prompts at which the model is always right or always wrong, or take them back."""
+        settled = self.reading.settled if self.reading else {}
+        gone = self.draft.dataset.left_out
+        known = self.trial.groups.numbers if self.trial else ()
+        rows = {each.row for each in gone}
+        new = {
+            why: tuple(group for group in groups if known[group] not in rows)
+            for why, groups in settled.items()
+            if known
+        }
+        choices = [
+            Choice(why, f"{why} ({len(groups)})", "they teach nothing as the model is now")
+            for why, groups in new.items()
+            if groups
+        ]
+        if len(choices) > 1:
+            choices.append(Choice("both", f"both ({sum(map(len, new.values()))})"))
+        if gone:
+            choices.append(Choice("back", f"take all {len(gone)} back", "they are practised again"))
+        if not choices:
+            words = "No prompt on the bench is always right or always wrong. t lets the model try."
+            self.notify(words, markup=False)
+            return
+
+        def answered(why: str | None) -> None:
+            if why == "back":
+                self._leave_out({})
+            elif why is not None:
+                self._leave_out(
+                    {group: each for each, groups in new.items() if why in (each, "both") for group in groups}
+                )
+
+        about = (
+            "Of the sampled prompts; others like them stay in the data. A model that learns may come to solve what it "
+            "never solves now: leave out what is always wrong only where it will stay so."
+        )
+        self.app.push_screen(Choose("Leave out which prompts?", choices, choices[0].value, about), answered)
+
+    def _leave_out(self, groups: dict[int, str]) -> None:
+        """Leave the prompts of these groups out; none: take all back."""
+
+        def leaving(say: Say) -> Problem | None:
+            if self.trial is None:
+                return None
+            say("Marking the prompts…")
+            found = (
+                pilot.leave_out(self.session, self.draft, self.trial, groups)
+                if groups
+                else pilot.take_back(self.session, self.draft)
+            )
+            if isinstance(found, Problem):
+                return found
+            self.app.call_from_thread(self.answer, found)
+            return None
+
+        self.do(leaving)
 
     # Going on
 
@@ -459,12 +560,12 @@ class ScoreStep(Step, inherit_bindings=False):
         consent = self.consent
 
         def about(width: int) -> Sequence[Text]:
-            names = ", ".join(item.name for item in self.draft.rewards.items)
+            names = ", ".join(self.draft.rewards.names)
             return [
                 *wrap(
                     self.palette,
-                    f"Runs {one_line(names, 200)} of {self.draft.rewards.file} on the samples, with the "
-                    f"prompt and the answer of row {self.draft.score.row + 1} of {self.draft.dataset.source}.",
+                    f"Runs {one_line(names, 200)} of {self.draft.rewards.file} on the completions, with the "
+                    f"prompts and the answers of {self.draft.dataset.source}.",
                     width,
                 ),
                 self.palette.text(),
@@ -485,16 +586,13 @@ class ScoreStep(Step, inherit_bindings=False):
         self.app.push_screen(Ask("Run the reward functions?", about, yes="run them", no="not now"), answered)
 
     def settle(self) -> Draft:
-        samples = self._samples()
-        score = self.draft.score
-        return replace(self.draft, score=replace(score, samples=samples))
+        if self.trial is not None and self.trial.gathered:
+            return self.draft
+        return replace(self.draft, score=replace(self.draft.score, samples=self._samples()))
 
 
-def figure(
-    palette: Palette, value: float | None, *, bold: bool = False, sign: bool = False, known: bool = True
-) -> Text:
-    """A reward for people: three decimals, `none` where the function gave nothing."""
-    if value is None:
-        return palette.text(("none" if known else "–", "muted"))
-    shown = f"{value:+.3f}" if sign else f"{value:.3f}"
-    return palette.text((shown, "text bold" if bold or (sign and value > 0) else "text"))
+def variable_or_nothing(text: str) -> str:
+    """A check: the name of an environment variable that is set here, or nothing. A pasted key is never one."""
+    if not text or text in os.environ:
+        return ""
+    return "No such variable is set here. Type its name, not the key; export it before grpo-tui is started."

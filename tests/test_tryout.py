@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_tui import preflight, recipe, tryout
+from grpo_tui import offers, preflight, recipe, tryout
 from grpo_tui.draft import DatasetAnswer, Draft, ModelAnswer, RewardItem, RewardsAnswer
 from grpo_tui.hardware.machine import Machine
 from grpo_tui.plan.plan import Plan
@@ -85,9 +85,9 @@ def test_a_yes_to_something_else_is_no_yes_to_scoring(session: Session, tmp_path
 
 def test_a_function_that_asks_for_a_column_that_is_not_there_is_named_unrun(session: Session, tmp_path: Path) -> None:
     draft = own(tmp_path, "def pays(completions, solution):\n    raise SystemExit('it was run')\n")
-    offered = tryout.offered(session, draft)
-    assert isinstance(offered, tryout.Offered)
-    problems = " ".join(str(problem) for problem in tryout.reward_problems(draft, offered))
+    offered = offers.offered(session, draft)
+    assert isinstance(offered, offers.Offered)
+    problems = " ".join(str(problem) for problem in offers.reward_problems(draft, offered))
     assert "solution" in problems
 
 
@@ -106,13 +106,13 @@ def test_a_format_that_begins_with_a_tag_the_template_writes_already_is_named(se
         "    return [float(bool(re.match(r'^<think>.*</think>', c[0]['content']))) for c in completions]\n"
     )
     draft = replace(own(tmp_path, code), model=ModelAnswer(name="thinker"))
-    offered = tryout.offered(session, draft)
-    assert isinstance(offered, tryout.Offered)
+    offered = offers.offered(session, draft)
+    assert isinstance(offered, offers.Offered)
     assert offered.opening.endswith("<think>\n")
-    (problem,) = tryout.reward_problems(draft, offered)
+    (problem,) = offers.reward_problems(draft, offered)
     assert "already ends the prompt with <think>" in problem.what
     elsewhere = replace(offered, opening="Q: ")
-    assert tryout.reward_problems(draft, elsewhere) == []
+    assert offers.reward_problems(draft, elsewhere) == []
 
 
 def test_too_few_rows_for_one_generation_batch_is_said_with_the_settings(session: Session, tmp_path: Path) -> None:

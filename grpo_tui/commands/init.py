@@ -112,7 +112,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _written(args: argparse.Namespace, session: "Session") -> int:
-    from grpo_tui import tryout
+    from grpo_tui import offers
     from grpo_tui.walk import is_new, walk
 
     def say(text: str) -> None:
@@ -148,7 +148,7 @@ def _written(args: argparse.Namespace, session: "Session") -> int:
         if isinstance(fetched, Problem):
             return refuse(args.json, fetched)
     if args.rewards is not None:
-        copied = tryout.take_rewards_file(session, Path.cwd() / args.rewards)
+        copied = offers.take_rewards_file(session, Path.cwd() / args.rewards)
         if isinstance(copied, Problem):
             return refuse(args.json, copied)
     walked = walk(session, draft, lambda name: say(f"✓ {name}"))

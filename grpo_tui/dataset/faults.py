@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from grpo_tui.dataset.prompts import PREFIX, RESERVED, ROLES, functions, leaks_function, loses_digits_function
+from grpo_tui.dataset.prompts import (
+    PREFIX,
+    RESERVED,
+    ROLES,
+    functions,
+    leaks_function,
+    left_out_function,
+    loses_digits_function,
+)
 from grpo_tui.dataset.rows import Row, UnreadableError, never
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.inert import one_line
@@ -94,6 +102,11 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ("keep", "leave_out", "stop"),
             "The column is of floats, which hold 15 to 17 digits: those behind are others in training than they are in "
             "the file. Written in quotes, as text, they all stay.",
+        ),
+        "left_out": Kind(
+            "left out by you",
+            ("leave_out", "keep"),
+            "A model was always right or always wrong there. Kept, they are practised like the others.",
         ),
         "reserved_name": Kind(
             "column name that the trainer uses",
@@ -225,7 +238,7 @@ class _Look:
         self._as_text = made.get("as_text") if answer.answer else None
         self._extract = made.get("extract")
         self._value_of = made.get("value_of", dict.get)
-        self._loses_digits = loses_digits_function()
+        self._loses_digits, self._is_left_out = loses_digits_function(), left_out_function(answer)
         self._tally = _Tally()
         self._leaked, self._types = _Leaks(), _Types(answer.prompt)
         self._kinds = {"text": _Tally(), "messages": _Tally()}
@@ -270,6 +283,8 @@ class _Look:
 
     def _look_at_use(self, at: int, row: Row) -> None:
         """Is the row trained on, kept apart, or left out?"""
+        if self._is_left_out(row):
+            self._tally.add("left_out", at)
         if self._prepare(row) is None:
             if self._is_broken(row):
                 self._tally.add("broken_value", at)

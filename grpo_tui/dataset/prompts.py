@@ -4,19 +4,23 @@ The text defines, for the answers given:
 
 `prompt_of(row)`                     what a row of the source asks: chat messages, or text if `answer.plain`
 `prepare(row)`                       the row as the trainer takes it; None: it is left out
+`is_left_out(row)`                   only if single prompts were left out: is this row of the source one of them?
 `is_held_out(row)`                   only if a share is kept apart: is this row of the source one of them?
 `prepare_rows(rows, held_out=False)` all of it, row after row: what train.py calls, with `held_out` for the eval set
 
 `prepare` decides on one row. What needs the other rows, repeated prompts above all, is done by `prepare_rows`.
 """
 
+import hashlib
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_tui.dataset.mapping import RULES
 from grpo_tui.dataset.rows import Row
-from grpo_tui.draft import DatasetAnswer
+from grpo_tui.draft import DatasetAnswer, LeftOut
+from grpo_tui.inert import one_line
 
 RESERVED = (
     "prompts", "completions", "completion", "completion_ids", "trainer_state", "log_extra", "log_metric",
@@ -26,6 +30,9 @@ RESERVED = (
 
 PREFIX = "source_"
 """Put before the name of a column whose own name is taken."""
+
+MARK_DIGITS = 16
+"""Hexadecimal digits of a prompt's hash that tell it from the others: 64 bits."""
 
 ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bard": "assistant", "bing": "assistant"}
 """Who speaks in ShareGPT's conversations, as chat templates name it."""
@@ -99,6 +106,12 @@ def mark_of(row):
     return json.dumps(prompt, default=str).encode()
 '''
 
+_IS_LEFT_OUT = f'''
+def is_left_out(row):
+    """Was this prompt left out by hand?"""
+    return hashlib.sha256(mark_of(row)).hexdigest()[:{MARK_DIGITS}] in LEFT_OUT
+'''
+
 _STOP = '''
 class StopError(Exception):
     """A row that training shall not start with."""
@@ -148,6 +161,7 @@ def prepare_code(answer: DatasetAnswer) -> str:
     parts += [
         _prompt_of(answer),
         _MARK_OF if _marks(answer) else "",
+        _IS_LEFT_OUT if _leaves_out(answer) else "",
         _prepare(answer),
         split_code(answer),
         _prepare_rows(answer),
@@ -178,7 +192,7 @@ def prepare_function(answer: DatasetAnswer) -> Callable[[Row], Row | None]:
 
 def held_out_function(answer: DatasetAnswer) -> Callable[[Row], bool]:
     """`is_held_out` itself, for rows as they stand in the source."""
-    return functions(answer).get("is_held_out", _never_held_out)
+    return functions(answer).get("is_held_out", _never)
 
 
 def functions(answer: DatasetAnswer) -> dict[str, Callable[..., Any]]:
@@ -199,6 +213,7 @@ _MADE = (
     "leaks",
     "prompt_of",
     "mark_of",
+    "is_left_out",
     "prepare",
     "is_held_out",
     "prepare_rows",
@@ -215,8 +230,20 @@ def _quiet(function: Callable[[Row], Any], stop: type[Exception]) -> Callable[[R
     return quiet
 
 
-def _never_held_out(row: Row) -> bool:
+def _never(row: Row) -> bool:
     return False
+
+
+def left_out_function(answer: DatasetAnswer) -> Callable[[Row], bool]:
+    """`is_left_out` itself, for rows as they stand in the source, whether or not they are kept after all."""
+    faults = {kind: choice for kind, choice in answer.faults.items() if kind != "left_out"}
+    return functions(replace(answer, faults=faults)).get("is_left_out", _never)
+
+
+def mark(answer: DatasetAnswer, row: Row) -> str:
+    """What `LeftOut.mark` of a row of the source is."""
+    mark_of = functions(replace(answer, left_out=(LeftOut(row=0, mark="", why=""),), faults={}))["mark_of"]
+    return hashlib.sha256(mark_of(row)).hexdigest()[:MARK_DIGITS]
 
 
 def leaks_function() -> Callable[[Any, str | None], bool]:
@@ -245,8 +272,13 @@ def _stops(answer: DatasetAnswer) -> bool:
 
 
 def _marks(answer: DatasetAnswer) -> bool:
-    """Must prompts be compared with one another?"""
-    return bool(answer.eval_share) or _choice(answer, "duplicate", "keep") != "keep"
+    """Must prompts be compared with one another, or with those that were left out?"""
+    return bool(answer.eval_share) or _choice(answer, "duplicate", "keep") != "keep" or _leaves_out(answer)
+
+
+def _leaves_out(answer: DatasetAnswer) -> bool:
+    """Are single prompts left out by hand?"""
+    return bool(answer.left_out) and _choice(answer, "left_out") != "keep"
 
 
 def _out(answer: DatasetAnswer, kind: str) -> str:
@@ -271,6 +303,11 @@ def _constants(answer: DatasetAnswer) -> list[str]:
     if not answer.plain:
         roles = ", ".join(f'"{name}": "{role}"' for name, role in ROLES.items())
         parts.append(f"# who speaks in ShareGPT's conversations, as chat templates name it\nROLES = {{{roles}}}")
+    if _leaves_out(answer):
+        marks = "\n".join(
+            f"    {_literal(each.mark)},  # row {each.row + 1}: {one_line(each.why, 60)}" for each in answer.left_out
+        )
+        parts.append(f"# prompts that are not practised, by what they ask\nLEFT_OUT = {{\n{marks}\n}}")
     taken = ["prompt", *(["answer"] if answer.answer else []), *RESERVED]
     names = textwrap.fill(
         ", ".join(f'"{name}"' for name in taken), 100, initial_indent="    ", subsequent_indent="    "
@@ -332,6 +369,8 @@ def _prepare(answer: DatasetAnswer) -> str:
     if _choice(answer, "lost_digits", "keep") != "keep":
         lines += ["if loses_digits(row):", _out(answer, "lost_digits")]
     lines += ["prompt = prompt_of(row)", "if prompt is None:", "    return None"]
+    if _leaves_out(answer):
+        lines += ["if is_left_out(row):", "    return None"]
     if answer.answer:
         lines += _answer(answer)
     lines += _opening(answer)

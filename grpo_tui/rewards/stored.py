@@ -77,10 +77,15 @@ class WhatIf:
     """How many groups there are."""
 
     @property
+    def nothing(self) -> bool:
+        """The change would have made no difference."""
+        return not self.moved and not self.turned and self.before.flat_share == self.after.flat_share
+
+    @property
     def sentence(self) -> str:
         """What the change would have done."""
         count, size = len(self.before.ranks), len(self.before.ranks) // max(1, self.groups)
-        if not self.moved and not self.turned and self.before.flat_share == self.after.flat_share:
+        if self.nothing:
             return f"No completion of {count} would have stood otherwise in its group of {size}."
         return (
             f"{len(self.moved)} of {count} completions would have had another rank, {len(self.turned)} would have been "

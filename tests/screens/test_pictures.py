@@ -3,6 +3,7 @@
 What would differ from one machine or day to the next (versions, paths, times) is replaced before the picture is taken.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from grpo_tui.screens.step import Step
 from textual.pilot import Pilot
 
 from grpo_tui import state
-from grpo_tui.draft import STEPS, Draft, HardwareAnswer
+from grpo_tui.draft import STEPS, Draft, HardwareAnswer, ScoreAnswer
 from grpo_tui.hardware.environment import Check
 from grpo_tui.problem import Problem
 from grpo_tui.run.launch import Command
@@ -124,6 +125,22 @@ def _open(app: GrpoApp, draft: Draft) -> Callable[..., None]:
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_looks_as_it_did(step: str, size: str, written: Session, snap_compare: Snap) -> None:
     assert snap_compare(app_at(written, step), terminal_size=SIZES[size], run_before=settled())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_groups_of_completions_on_the_bench(size: str, written: Session, snap_compare: Snap) -> None:
+    loaded = state.load(written.project)
+    assert isinstance(loaded, state.Loaded)
+    rows = written.prepared(loaded.draft)
+    assert not isinstance(rows, Problem)
+    lines = [
+        {"prompt": row["prompt"], "completion": f"<answer>{row['answer'] if at % (2 + number % 3) else 0}</answer>"}
+        for number, row in enumerate(rows[:20])
+        for at in range(4)
+    ]
+    (written.project / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    app = app_at(written, "score", score=ScoreAnswer(completions="mine.jsonl"))
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=settled("down", "down"))
 
 
 def test_the_gpus_of_a_busy_machine(written: Session, snap_compare: Snap) -> None:

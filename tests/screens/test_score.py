@@ -1,5 +1,6 @@
 """The score step: attacks, a pilot, and weights whose effect is seen at once."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ from textual.pilot import Pilot
 
 from grpo_tui import state
 from grpo_tui.draft import Draft, finish
+from grpo_tui.problem import Problem
 from grpo_tui.session import Session, now
 from grpo_tui.walk import walk
+from tests.rewards.played_server import choices, playing
 from tests.screens.conftest import CPU_BOX, own_model, ready, running, text_of, until
 
 
@@ -50,25 +53,35 @@ async def test_the_rewards_are_attacked_and_what_is_paid_is_named(app: GrpoApp) 
         assert "Expected:" in text_of(app.screen)
 
 
+async def ask_the_model(pilot: Pilot[str], app: GrpoApp) -> None:
+    """Press t and take the usual number of prompts."""
+    await pilot.press("t")
+    await until(pilot, "how many", lambda: "How many prompts?" in text_of(app.screen))
+    await pilot.press("enter")
+
+
 async def test_the_model_is_asked_only_after_a_yes_and_the_verdict_is_kept(app: GrpoApp, project: Path) -> None:
-    async with running(app, size=(120, 50)) as pilot:
+    async with running(app, size=(120, 60)) as pilot:
         step = await at_score(pilot)
-        await pilot.press("t")
+        await ask_the_model(pilot, app)
         await until(pilot, "the question", lambda: "Let the model try?" in text_of(app.screen))
         await pilot.press("n")
         await ready(pilot)
-        assert step.pilot is None
-        await pilot.press("t")
+        assert step.reading is None
+        await ask_the_model(pilot, app)
         await until(pilot, "the question", lambda: "Let the model try?" in text_of(app.screen))
         await pilot.press("y")
         await until(pilot, "the verdict", lambda: bool(step.draft.score.pilot.verdict) and not step.doing, seconds=120)
         assert step.draft.score.pilot.verdict == "will learn"
-        first = step.pilot
-        await pilot.press("t")  # the yes still holds, and the model can be asked again
-        await until(pilot, "another verdict", lambda: step.pilot is not first and not step.doing, seconds=120)
+        first = step.reading
+        assert first is not None
+        await ask_the_model(pilot, app)  # the yes still holds, and the model can be asked again
+        await until(pilot, "another verdict", lambda: step.reading is not first and not step.doing, seconds=120)
         assert not step.failed
-        assert "decides" in text_of(step)
-        assert "Will learn" in text_of(step)
+        shown = text_of(step)
+        assert "decides" in shown
+        assert "Will learn" in shown
+        assert "256 in groups of 8" in shown, "the completions themselves stand on the bench"
     loaded = state.load(project)
     assert isinstance(loaded, state.Loaded)
     kept = loaded.draft.score.pilot
@@ -95,3 +108,118 @@ async def test_other_weights_change_sums_and_advantages_at_once(app: GrpoApp) ->
         assert step.table.rewards == rewards
         assert step.table.weighted == tuple(2 * (row[0] or 0.0) for row in rewards)
         assert step.table.weighted != before
+
+
+def write_groups(project: Path, app: GrpoApp, *, groups: int = 24) -> None:
+    """Completions of the first rows: always right for two, never for two, now and then for the others."""
+    answered = state.load(project)
+    assert isinstance(answered, state.Loaded)
+    rows = app.session.prepared(answered.draft)
+    assert not isinstance(rows, Problem)
+    texts = []
+    for number, row in enumerate(rows[:groups]):
+        for at in range(4):
+            good = number < 2 or (number > 3 and at % 2)
+            text = f"<reasoning>1</reasoning><answer>{row['answer']}</answer>" if good else "I do not know."
+            texts.append({"prompt": row["prompt"], "completion": text})
+    (project / "mine.jsonl").write_text("".join(json.dumps(each) + "\n" for each in texts))
+
+
+async def take_file(pilot: Pilot[str], step: ScoreStep) -> None:
+    await pilot.press("c")
+    await pilot.pause()
+    await pilot.press(*["down"] * 1, "enter")  # a file…
+    await pilot.pause()
+    await pilot.press(*"mine.jsonl", "enter")
+    await until(pilot, "the file on the bench", lambda: step.reading is not None and not step.doing)
+
+
+async def test_completions_of_a_file_stand_on_the_bench_and_say_what_there_is_to_learn(
+    app: GrpoApp, project: Path
+) -> None:
+    write_groups(project, app)
+    async with running(app, size=(120, 60)) as pilot:
+        step = await at_score(pilot)
+        await take_file(pilot, step)
+        shown = text_of(step)
+        assert "96 in groups of 4 · mine.jsonl" in shown
+        assert "24 prompts × 4" in shown
+        assert "always right  2 prompts: rows 1, 2" in shown
+        assert "always wrong  2 prompts: rows 3, 4" in shown
+        assert not step.draft.score.pilot.verdict, "nobody knows which model wrote them"
+        await pilot.press("space")
+        await pilot.pause()
+        assert "<answer>" in text_of(app.screen)
+        await pilot.press("escape", "n")
+        await pilot.pause()
+        assert app.screen is step, "they cannot be edited"
+        await pilot.press("c", "home", "enter")
+        await until(pilot, "the samples", lambda: step.trial is not None and not step.trial.gathered and not step.doing)
+        assert "right answer" in text_of(step)
+
+
+async def test_prompts_that_teach_nothing_are_left_out_and_taken_back(app: GrpoApp, project: Path) -> None:
+    write_groups(project, app)
+    async with running(app, size=(120, 60)) as pilot:
+        step = await at_score(pilot)
+        await pilot.press("l")
+        await pilot.pause()
+        assert app.screen is step
+        await take_file(pilot, step)
+        await pilot.press("l")
+        await pilot.pause()
+        assert "always right (2)" in text_of(app.screen)
+        assert "both (4)" in text_of(app.screen)
+        await pilot.press("down", "down", "enter")
+        await until(pilot, "four less", lambda: len(step.draft.dataset.left_out) == 4 and not step.doing)
+        assert [each.row for each in step.draft.dataset.left_out] == [0, 1, 2, 3]
+        await until(pilot, "the rail", lambda: not step.stale)
+        await pilot.press("l")
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, "all again", lambda: not step.draft.dataset.left_out and not step.doing)
+    loaded = state.load(project)
+    assert isinstance(loaded, state.Loaded)
+    assert loaded.draft.score.completions == "mine.jsonl"
+
+
+async def test_what_other_weights_change_is_said_in_ranks(app: GrpoApp, project: Path) -> None:
+    async with running(app, size=(120, 60)) as pilot:
+        step = await at_score(pilot)
+        assert "Against the rewards before" not in text_of(step)
+        await pilot.press("w")
+        await pilot.press(*"0 1 0", "enter")
+        await until(pilot, "the change", lambda: "Against the rewards before" in text_of(step) and not step.doing)
+        assert "would have had another rank" in " ".join(text_of(step).split())
+
+
+async def test_a_server_completes_the_prompts_after_a_yes_that_names_it(
+    app: GrpoApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with playing() as server:
+        server.answer = lambda path, body: (
+            200,
+            {"data": [{"id": "small"}, {"id": "big"}]} if path.endswith("models") else choices(path, body),
+        )
+        async with running(app, size=(120, 60)) as pilot:
+            step = await at_score(pilot)
+            await pilot.press("c", "end", "enter")
+            await pilot.pause()
+            await pilot.press(*server.url, "enter")
+            await pilot.pause()
+            await pilot.press(*"NOT_SET_HERE", "enter")
+            assert "No such variable is set here" in text_of(app.screen)
+            await pilot.press(*["backspace"] * 12, "enter")
+            await until(pilot, "its models", lambda: "Which of its models?" in text_of(app.screen))
+            await pilot.press("down", "enter")
+            await until(pilot, "how many", lambda: "How many prompts?" in text_of(app.screen))
+            await pilot.press("enter")
+            await until(pilot, "the question", lambda: "Let the model try?" in text_of(app.screen))
+            assert f"The prompts are sent to {server.url}" in " ".join(text_of(app.screen).replace("│", " ").split())
+            await pilot.press("y")
+            await until(pilot, "the groups", lambda: step.reading is not None and not step.doing)
+            assert "256 in groups of 8" in text_of(step)
+            assert step.draft.score.server.model == "big"
+            assert step.draft.score.pilot.verdict == "reward silent"
+        assert {body["model"] for path, body, _ in server.asked if path.endswith("completions")} == {"big"}
