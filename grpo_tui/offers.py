@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from grpo_tui import atomic
-from grpo_tui.draft import Draft, RewardItem, RewardsAnswer
+from grpo_tui.draft import Draft, RewardItem, RewardsAnswer, carried
 from grpo_tui.marks import file_hash
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session
 
 if TYPE_CHECKING:
+    from grpo_tui.rewards.kinds import Proposal
     from grpo_tui.rewards.source import FunctionSource
 
 
@@ -165,10 +167,22 @@ def add_template(session: Session, draft: Draft, key: str) -> Draft | Problem:
     return _added(session, draft, code, addition, RewardItem(name=name, weight=WEIGHTS[template.aspect]))
 
 
-def add_format(session: Session, draft: Draft, text: str) -> Draft | Problem:
+GRADUAL: Mapping[str, float | None] = MappingProxyType({"no": None, "watch": 0.0, "pay": 0.125})
+"""Whether a gradual function stands beside a strict one: not at all, recorded only, or paid a little to begin with."""
+
+
+def format_problem(text: str) -> Problem | None:
+    """Why `text` describes no format; None: it does."""
+    from grpo_tui.rewards import formats
+
+    spec = formats.read(text)
+    return spec if isinstance(spec, Problem) else None
+
+
+def add_format(session: Session, draft: Draft, text: str, gradual: str = "no") -> Draft | Problem:
     """A strict reward for a described format, and a pytest file beside it that shows what it pays for.
 
-    `text` is a list of tags, a JSON schema, or an example.
+    `text` is a list of tags, a JSON schema, or an example; `gradual` a key of `GRADUAL`.
     """
     from grpo_tui.rewards import formats
     from grpo_tui.rewards.catalogue import WEIGHTS
@@ -187,7 +201,51 @@ def add_format(session: Session, draft: Draft, text: str) -> Draft | Problem:
         return added
     path = session.project / draft.rewards.file
     tests = path.with_name(f"test_{name}.py")
-    return write_code(tests, formats.pytest_code(spec, name, path.name)) or added
+    problem = write_code(tests, formats.pytest_code(spec, name, path.name))
+    weight = GRADUAL[gradual]
+    if problem is not None or weight is None:
+        return problem or added
+    code = _code(session, added)
+    if isinstance(code, Problem):
+        return code
+    name = free_name(f"{name}_gradual", code)
+    return _added(session, added, code, formats.gradual_code(spec, name), RewardItem(name=name, weight=weight))
+
+
+def canaries(session: Session, draft: Draft) -> tuple[Proposal, ...] | Problem:
+    """Functions that may watch over the training with weight 0, as the data suggest them."""
+    from grpo_tui.rewards.canaries import canaries
+    from grpo_tui.rewards.merging import names_in
+
+    rows, code = session.prepared(draft), _code(session, draft)
+    if isinstance(rows, Problem):
+        return rows
+    taken = frozenset(draft.rewards.names) | (frozenset() if isinstance(code, Problem) else names_in(code))
+    return canaries(draft.dataset, list(rows[0]) if rows else [], rows, taken)
+
+
+def add_canaries(session: Session, draft: Draft, chosen: Sequence[Proposal]) -> Draft | Problem:
+    """The chosen functions in the project's file, each of weight 0."""
+    from grpo_tui.rewards.catalogue import render_rewards
+
+    for each in chosen:
+        code = _code(session, draft)
+        if isinstance(code, Problem):
+            return code
+        item = RewardItem(name=each.name, weight=each.weight)
+        added = _added(session, draft, code, render_rewards([each]), item)
+        if isinstance(added, Problem):
+            return added
+        draft = added
+    return draft
+
+
+def hold_out(session: Session, draft: Draft) -> Draft:
+    """The draft with some prompts kept apart from training; steps that were done stay so."""
+    from grpo_tui.rewards.canaries import HELD_OUT
+
+    changed = replace(draft, dataset=replace(draft.dataset, eval_share=HELD_OUT))
+    return carried(changed, session.facts(draft), session.facts(changed))
 
 
 def _code(session: Session, draft: Draft) -> str | Problem:

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +19,7 @@ from grpo_tui.draft import Draft, RewardItem
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Choose, Show, Type, Write, listing, number
+from .dialogs import Ask, Choose, Show, Type, Write, listing, number
 from .drawn import GLYPHS, Block, Choice, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -26,6 +27,7 @@ from .widgets.panel import head
 
 if TYPE_CHECKING:
     from grpo_tui.offers import Offer, Offered
+    from grpo_tui.rewards.kinds import Proposal
 
 
 WATCH_SECONDS = 1.0
@@ -45,7 +47,8 @@ class RewardsStep(Step, inherit_bindings=False):
         "Space takes a function or leaves it; + and - double and halve its weight, w types it; c shows its code, "
         "e edits the file (in $EDITOR, or here), f takes another one; what is saved elsewhere is read again by itself. "
         "a adds a function of the catalogue; m makes one from a format that you describe, with tests beside it. "
-        "Correctness should outweigh all the rest together. A weight of 0 only logs the function."
+        "Correctness should outweigh all the rest together. A function of weight 0 only watches: it is recorded, and "
+        "shows where the model earns without getting better; s proposes some, and prompts held out for them."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "code", "code"),
@@ -55,6 +58,7 @@ class RewardsStep(Step, inherit_bindings=False):
         Binding("e", "edit", "edit"),
         Binding("a", "add", "add one"),
         Binding("m", "format", "describe a format", show=False),
+        Binding("s", "canaries", "let one watch", show=False),
         Binding("f", "file", "own file"),
         Binding("p", "propose", "propose anew", show=False),
         *FRAME_KEYS,
@@ -126,7 +130,7 @@ class RewardsStep(Step, inherit_bindings=False):
                     text(("✓", "ok bold")) if weight is not None else text(("·", "muted")),
                     text((one_line(offer.name, 40), role)),
                     text((f"{offer.weight if weight is None else weight:g}", f"{role} bold" if weight else "muted")),
-                    text((one_line(offer.pays, 200), role)),
+                    text(("only watches: " if weight == 0 else "", "muted"), (one_line(offer.pays, 200), role)),
                 )
             )
         total = sum(weights.values())
@@ -267,15 +271,84 @@ class RewardsStep(Step, inherit_bindings=False):
     def action_format(self) -> None:
         """Make a function from a described format."""
 
+        choices = (
+            Choice("no", "strict alone", "all of it or nothing"),
+            Choice("watch", "and a gradual one that watches", "weight 0: shows how near the model comes"),
+            Choice("pay", "and a gradual one, paid a little", "to begin with; it can be gamed"),
+        )
+
         def answered(text: str | None) -> None:
             if text and text.strip():
-                self._add(lambda draft: offers.add_format(self.session, draft, text))
+                self.do(partial(read, text))
+
+        def read(text: str, say: Say) -> Problem | None:
+            problem = offers.format_problem(text)
+            if problem is None:
+                ask = Choose("Strict, or gradual too?", choices, "no")
+                self.app.call_from_thread(self.app.push_screen, ask, partial(chosen, text))
+            return problem
+
+        def chosen(text: str, gradual: str | None) -> None:
+            if gradual:
+                self._add(lambda draft: offers.add_format(self.session, draft, text, gradual))
 
         about = (
             "Tags in their order, such as: reasoning, answer(value, unit), note? Or an example of a good output, or a "
             "JSON schema. The function pays only for outputs that keep all of it; tests are written beside it."
         )
         self.app.push_screen(Write("The format", "", about), answered)
+
+    def action_canaries(self) -> None:
+        """Let functions watch with weight 0."""
+
+        def look(say: Say) -> Problem | None:
+            say("Looking at the data…")
+            found = offers.canaries(self.session, self.draft)
+            if isinstance(found, Problem):
+                return found
+            self.app.call_from_thread(self._choose_canaries, found)
+            return None
+
+        self.do(look)
+
+    def _choose_canaries(self, found: "Sequence[Proposal]") -> None:
+        if not found:
+            words = "All that are proposed for these data watch already. w and 0 lets any other function only watch."
+            self.notify(words, markup=False)
+            return
+        choices = [Choice(each.name, each.name, one_line(each.why, 200)) for each in found]
+        if len(found) > 1:
+            choices.insert(0, Choice("", f"all {len(found)}", "none of them has a say"))
+
+        def answered(name: str | None) -> None:
+            chosen = [each for each in found if name in ("", each.name)]
+            if chosen and self.draft.dataset.eval_share:
+                self._let_watch(chosen, False)
+            elif chosen:
+                self._ask_to_hold_out(chosen)
+
+        about = "A function that watches has weight 0: it is recorded at every step, and nothing is learned from it."
+        self.app.push_screen(Choose("Which one shall watch?", choices, choices[0].value, about), answered)
+
+    def _ask_to_hold_out(self, chosen: "Sequence[Proposal]") -> None:
+        def about(width: int) -> Sequence[Text]:
+            words = (
+                "Every function is then also asked on prompts that the model is not trained on: 5 % of them, chosen by "
+                "their text. Where the two curves part, the model has learned prompts or rewards by heart."
+            )
+            return wrap(self.palette, words, width)
+
+        def answered(yes: bool | None) -> None:
+            self._let_watch(chosen, bool(yes))
+
+        self.app.push_screen(Ask("Hold out some prompts?", about, yes="hold out 5 %", no="train on all"), answered)
+
+    def _let_watch(self, chosen: "Sequence[Proposal]", held_out: bool) -> None:
+        def change(draft: Draft) -> Draft | Problem:
+            added = offers.add_canaries(self.session, draft, chosen)
+            return offers.hold_out(self.session, added) if held_out and isinstance(added, Draft) else added
+
+        self._add(change)
 
     def _add(self, change: "Callable[[Draft], Draft | Problem]") -> None:
         """Write what is proposed, if nothing is written yet, and then the addition."""

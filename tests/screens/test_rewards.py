@@ -108,6 +108,8 @@ async def test_a_described_format_becomes_a_function_with_tests_that_pass(app: G
         await until(pilot, "the text", lambda: bool(pilot.app.screen.query(TextArea)))
         pilot.app.screen.query_one(TextArea).text = "<plan>think</plan><reply>42</reply>"
         await pilot.press("ctrl+s")
+        await until(pilot, "the choice", lambda: "gradual too?" in text_of(app.screen))
+        await pilot.press("enter")
         await until(pilot, "the function", lambda: "format" in [item.name for item in step.draft.rewards.items])
         await ready(pilot)
     done = subprocess.run(
@@ -127,3 +129,48 @@ async def test_a_format_that_is_none_is_told_and_nothing_is_written(app: GrpoApp
         await until(pilot, "the refusal", lambda: bool(step.failed))
         assert "no list of tags" in step.failed[0].what
     assert (project / "rewards.py").read_text() == CODE
+
+
+async def test_functions_watch_with_weight_nought_and_prompts_are_held_out_for_them(
+    app: GrpoApp, project: Path
+) -> None:
+    async with running(app, size=(100, 40)) as pilot:
+        step = await ready(pilot)
+        await pilot.press("s")
+        await until(pilot, "the proposals", lambda: "Which one shall watch?" in text_of(app.screen))
+        await pilot.press("enter")
+        await until(pilot, "the question", lambda: "Hold out some prompts?" in text_of(app.screen))
+        await pilot.press("y")
+        await until(pilot, "the functions", lambda: "only watches:" in text_of(app.screen) and not step.doing)
+        assert {item.name: item.weight for item in step.draft.rewards.items} == {
+            "pays": 1.0, "word_for_word": 0.0, "no_repetition": 0.0,
+        }  # fmt: skip
+        assert step.draft.dataset.eval_share == 0.05
+        await pilot.press("s")
+        await until(pilot, "no more", lambda: any("watch already" in each.message for each in app._notifications))
+    assert "def word_for_word(" in (project / "rewards.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("keys", "weights"), [((), [0.25]), (("down",), [0.25, 0.0]), (("down", "down"), [0.25, 0.125])]
+)
+async def test_a_described_format_is_strict_and_gradual_where_that_is_wanted(
+    app: GrpoApp, project: Path, keys: tuple[str, ...], weights: list[float]
+) -> None:
+    async with running(app, size=(100, 40)) as pilot:
+        step = await ready(pilot)
+        await pilot.press("m")
+        await until(pilot, "the text", lambda: bool(app.screen.query(TextArea)))
+        app.screen.query_one(TextArea).text = "reasoning, answer"
+        await pilot.press("ctrl+s")
+        await until(pilot, "the choice", lambda: "gradual too?" in text_of(app.screen))
+        await pilot.press(*keys, "enter")
+        await until(
+            pilot, "the functions", lambda: len(step.draft.rewards.items) == 1 + len(weights) and not step.doing
+        )
+        assert [item.weight for item in step.draft.rewards.items[1:]] == weights
+        names = [item.name for item in step.draft.rewards.items[1:]]
+        assert names == ["format", "format_gradual"][: len(weights)]
+    code = (project / "rewards.py").read_text()
+    assert all(f"def {name}(" in code for name in names)
+    assert (project / "test_format.py").exists()
