@@ -166,6 +166,11 @@ class DatasetAnswer:
     seed: int = 42
     """Which prompts those are: another seed chooses others."""
 
+    @property
+    def prompt_limit(self) -> int:
+        """Tokens beyond which a prompt is left out or stops the training; 0: none is too long."""
+        return 0 if self.faults.get("over_long") == "keep" else self.max_prompt_tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class RewardItem:

@@ -146,7 +146,7 @@ def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
         columns=prepared_columns(first, answer),
         choices=tuple(choices(source.columns, first)),
         faults=(),
-        limit=answer.max_prompt_tokens,
+        limit=answer.prompt_limit,
         lengths=None,
         advice="",
         code=prepare_code(answer),
@@ -191,12 +191,12 @@ def survey(
         return scan
 
     def counted(view: RowView) -> RowView:
-        over = bool(answer.max_prompt_tokens) and by_row.get(view.number, 0) > answer.max_prompt_tokens
+        over = bool(answer.prompt_limit) and by_row.get(view.number, 0) > answer.prompt_limit
         reasons = [fault.text for fault in scan.faults if view.number in fault.rows and fault.choice == "leave_out"]
         trouble = (reasons or ["This row is left out."])[0] if view.prepared is None or over else ""
         return replace(view, tokens=by_row.get(view.number), trouble=trouble)
 
-    over_long = next((fault.count for fault in scan.faults if fault.kind == "over_long"), 0)
+    over_long = next((each.count for each in scan.faults if each.kind == "over_long" and each.choice != "keep"), 0)
     return replace(
         data,
         source=replace(source, rows=scan.rows, rows_exact=True),

@@ -136,7 +136,7 @@ def _prompts(session: "Session", draft: Draft) -> str | Problem:
     data = session.data(draft, _quiet)
     if isinstance(data, Problem):
         return data
-    limit = draft.dataset.max_prompt_tokens
+    limit = draft.dataset.prompt_limit
     by_row = data.lengths.by_row if data.lengths and limit else {}
     try:
         rows = (row for number, row in enumerate(data.source.iterate()) if by_row.get(number, 0) <= limit or not limit)

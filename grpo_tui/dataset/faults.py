@@ -88,8 +88,9 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         ),
         "over_long": Kind(
             "longer than the limit",
-            ("leave_out",),
-            "TRL cuts no prompt: a long one costs memory on one step, or stops vLLM.",
+            ("leave_out", "keep", "stop"),
+            "TRL cuts no prompt: a long one costs memory on one step, or stops vLLM. Kept, the plan is made for the "
+            "longest.",
         ),
         "broken_value": Kind(
             "half a character, or a number beyond 64 bits",

@@ -334,11 +334,14 @@ def take(draft: Draft, rung: Rung) -> Draft:
         else:
             overrides[key] = value
     method = str(rung.changes.get("method", draft.model.method))
-    limit = int(rung.changes.get("data.max_prompt_tokens", draft.dataset.max_prompt_tokens))
+    dataset = draft.dataset
+    if "data.max_prompt_tokens" in rung.changes:
+        choices = {kind: choice for kind, choice in dataset.faults.items() if kind != "over_long"}
+        dataset = replace(dataset, max_prompt_tokens=int(rung.changes["data.max_prompt_tokens"]), faults=choices)
     return replace(
         draft,
         model=replace(draft.model, method=method),
-        dataset=replace(draft.dataset, max_prompt_tokens=limit),
+        dataset=dataset,
         settings=replace(draft.settings, overrides=overrides),
     )
 

@@ -216,7 +216,7 @@ def _threads(s: Situation) -> Choice | None:
 
 
 def _maximum_prompt(s: Situation) -> Choice | None:
-    limit = s.draft.dataset.max_prompt_tokens
+    limit = s.draft.dataset.prompt_limit
     return Choice(limit, "You chose it.", USER) if limit else None
 
 

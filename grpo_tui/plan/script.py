@@ -162,7 +162,10 @@ def load_data(held_out=False):
 
     kept = [row for row in prepared if tokens(row["prompt"]) <= limit]
     if len(kept) < len(prepared):
-        print(f"{len(prepared) - len(kept)} of {len(prepared)} prompts are longer than {limit} tokens and left out.")
+        found = f"{len(prepared) - len(kept)} of {len(prepared)} prompts are longer than {limit} tokens"
+        if DATA.get("faults", {}).get("over_long") == "stop":
+            raise SystemExit(f"{found}. Training was to stop there.")
+        print(f"{found} and left out.")
     return dataset_of(kept)
 
 

@@ -154,7 +154,7 @@ def tune(draft: Draft, facts: Facts) -> Plan | list[Problem]:
     if isinstance(over, Problem):
         return [*problems, over]
     cards, world = over.cards, over.world
-    prompt = draft.dataset.max_prompt_tokens or facts.longest_prompt or DEFAULT_PROMPT_TOKENS
+    prompt = draft.dataset.prompt_limit or facts.longest_prompt or DEFAULT_PROMPT_TOKENS
     if facts.longest_prompt:
         prompt = min(prompt, facts.longest_prompt)
     ampere = bool(cards) and (min((c.capability for c in cards if c.capability), default=AMPERE)) >= AMPERE

@@ -108,6 +108,12 @@ def test_prompts_over_the_limit_are_counted_where_they_were_measured() -> None:
     over = found(rows, limited, prompt_lengths=lengths)["over_long"]
     assert (over.count, over.rows, over.choice) == (2, (17, 61), "leave_out")
     assert over.text.startswith("2 of 100 measured prompts exceed 512 tokens.")
+    assert over.choices == ("leave_out", "keep", "stop")
+    assert limited.prompt_limit == 512
+    assert replace(limited, faults={"over_long": "keep"}).prompt_limit == 0
+    stopping = replace(limited, faults={"over_long": "stop"})
+    assert stopping.prompt_limit == 512
+    assert found(rows, stopping, prompt_lengths=lengths)["over_long"].blocking
 
 
 def test_fewer_prompts_than_one_generation_needs_stop() -> None:

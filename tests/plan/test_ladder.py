@@ -159,6 +159,8 @@ def test_a_change_becomes_an_answer() -> None:
     assert isinstance(after, Draft)
     assert (after.model.method, after.dataset.max_prompt_tokens) == ("qlora", 99)
     assert after.settings.overrides == {"grpo.beta": 0.0}
+    kept = replace(before, dataset=replace(before.dataset, faults={"over_long": "keep", "empty": "stop"}))
+    assert take(kept, rung).dataset.prompt_limit == 99
 
 
 def shared(share: float, **settings: Any) -> Footing:

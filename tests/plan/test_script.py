@@ -136,6 +136,25 @@ def test_without_grpo_tui_it_is_plain_trl_and_a_finished_run_is_not_trained_furt
     assert "transformers import AutoModelForCausalLM" in files.after_training(folder)
 
 
+def test_prompts_that_are_too_long_stop_the_training_where_that_was_chosen(tmp_path: Path, schema: Schema) -> None:
+    answers = draft(**{**SHORT, "data__max_prompt_tokens": 3})
+    answers = replace(answers, dataset=replace(answers.dataset, faults={"over_long": "stop"}))
+    project = write_project(tmp_path / "project", schema, answers)
+    done = run(["train.py"], project, environment(tmp_path))
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "prompts are longer than 3 tokens. Training was to stop there." in last
+
+
+def test_prompts_that_are_too_long_are_kept_where_that_was_chosen(schema: Schema) -> None:
+    answers = draft()
+    limited = replace(answers, dataset=replace(answers.dataset, max_prompt_tokens=3))
+    kept = replace(limited, dataset=replace(limited.dataset, faults={"over_long": "keep"}))
+    known = facts("Qwen2.5-0.5B", schema, 24)
+    assert planned(limited, known).value("data.max_prompt_tokens") == 3
+    assert not planned(kept, known).value("data.max_prompt_tokens")
+
+
 UNNAMED = '''"""Rewards that are no plain functions, in a file that has the name of a library."""
 import dataclasses
 from functools import partial
