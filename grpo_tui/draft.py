@@ -3,6 +3,7 @@
 Pure data and pure functions. `grpo_tui.state` keeps a draft in `grpo-tui.toml`.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -103,6 +104,12 @@ class Example:
     answer: str
 
 
+PLACE = r"\{([^{}\n:]+)(:letters)?\}"
+"""A column in a prompt that joins several, as a regular expression: `{question}`, or `{choices:letters}` for a list
+whose items get letters.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
     """A prompt that the user left out because a model is always right or always wrong there."""
@@ -128,7 +135,10 @@ class DatasetAnswer:
     """How the file is read: `encoding`, `delimiter`; only what differs from the plain reading."""
 
     prompt: str = ""
-    """Column of the prompt: text, or a list of chat messages. A dotted name leads into nested columns."""
+    """Column of the prompt: text, or a list of chat messages. A dotted name leads into nested columns.
+
+    Or a text with columns in braces, such as `{question}\\n{choices:letters}`, which is filled in from each row.
+    """
 
     answer: str = ""
     """Column of the right answer, such as `reward_model.ground_truth`; empty: the rewards need none."""
@@ -165,6 +175,17 @@ class DatasetAnswer:
 
     seed: int = 42
     """Which prompts those are: another seed chooses others."""
+
+    @property
+    def joins(self) -> bool:
+        """The prompt is made of columns in braces."""
+        return re.search(PLACE, self.prompt) is not None
+
+    @property
+    def prompt_columns(self) -> tuple[str, ...]:
+        """The columns that the prompt is made of."""
+        joined = tuple(dict.fromkeys(found[1] for found in re.finditer(PLACE, self.prompt)))
+        return joined or ((self.prompt,) if self.prompt else ())
 
     @property
     def prompt_limit(self) -> int:

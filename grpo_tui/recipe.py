@@ -403,7 +403,7 @@ def _run_script(script: Path, dataset: DatasetAnswer) -> bytes | Problem:
         return Problem(
             str(script), f"It ended with status {process.returncode}: {said or 'no message'}.", "Correct it."
         )
-    columns = [column for column in (dataset.prompt, dataset.answer) if column]
+    columns = [column for column in (*dataset.prompt_columns, dataset.answer) if column]
     lines = output.splitlines()
     for number, line in enumerate(lines, 1):
         try:

@@ -144,6 +144,7 @@ class DatasetStep(Step, inherit_bindings=False):
         if data:
             why = data.reasons
             columns = tuple(Choice(name, name) for name in data.choices)
+            joins = (Choice(answer.prompt, one_line(answer.prompt, 60)),) if answer.prompt not in data.choices else ()
             rules = tuple(Choice(name, label, note) for name, label, note in self.session.extraction_rules())
             rule = next((choice.label for choice in rules if choice.value == answer.extract), answer.extract)
             systems = (
@@ -163,8 +164,9 @@ class DatasetStep(Step, inherit_bindings=False):
                 Field(
                     key="prompt",
                     label="Prompt",
-                    value=answer.prompt,
-                    choices=columns,
+                    value=one_line(answer.prompt, 80),
+                    current=answer.prompt,
+                    choices=(*joins, *columns, Choice(TYPED, "join columns…", "a text with columns in braces")),
                     note=why.get("prompt", ""),
                     state="ok" if answer.prompt else "warn",
                 ),
@@ -331,6 +333,15 @@ class DatasetStep(Step, inherit_bindings=False):
                 )
             else:
                 self._take_source(event.value)
+        elif event.key == "prompt" and event.value == TYPED:
+            about = (
+                "Names of columns in braces stand for their values: {question}. A list stands one item a line; "
+                "{choices:letters} puts A., B., … before its items."
+            )
+            present = answer.prompt if answer.joins else f"{{{answer.prompt}}}"
+            self.app.push_screen(
+                Write("Prompt", present, about), lambda text: self._typed(text and text.strip(), prompt=text or "")
+            )
         elif event.key == "system" and event.value == TYPED:
             about = "Stands before every prompt. Say in it how the answer shall be marked."
             self.app.push_screen(

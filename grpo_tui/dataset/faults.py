@@ -238,7 +238,7 @@ class _Look:
         self._is_held_out = made.get("is_held_out")
         self._as_text = made.get("as_text") if answer.answer else None
         self._extract = made.get("extract")
-        self._value_of = made.get("value_of", dict.get)
+        self._value_of, self._joined = made.get("value_of", dict.get), made.get("joined")
         self._loses_digits, self._is_left_out = loses_digits_function(), left_out_function(answer)
         self._tally = _Tally()
         self._leaked, self._types = _Leaks(), _Types(answer.prompt)
@@ -262,7 +262,7 @@ class _Look:
 
     def _look_at_prompt(self, at: int, row: Row) -> Any:
         """What the row asks, None if nothing."""
-        kind = prompt_kind(self._value_of(row, self._answer.prompt))
+        kind = prompt_kind(self._joined(row) if self._joined else self._value_of(row, self._answer.prompt))
         if kind == "messages" and self._answer.plain:
             kind = "not_text"
             self._chat_for_plain += 1

@@ -116,6 +116,16 @@ def extract(text):
 ''',
             ("json",),
         ),
+        "letter": Rule(
+            "the letter of an option's number",
+            "",
+            '''
+def extract(text):
+    """The letter of the option with this number, counted from 0: A, B, …"""
+    number = text.strip()
+    return chr(ord("A") + int(number)) if number.isdecimal() and len(number) < 3 and int(number) < 26 else None
+''',
+        ),
     }
 )
 """The extraction rules by name."""
@@ -141,7 +151,8 @@ def mapping_problems(answer: DatasetAnswer, columns: Sequence[Column]) -> list[P
     problems = []
     if not answer.prompt:
         problems.append(Problem("prompt column", "No column is chosen for the prompt.", there))
-    for title, name in (("prompt column", answer.prompt), ("answer column", answer.answer)):
+    asked = (("prompt column", name) for name in answer.prompt_columns)
+    for title, name in (*asked, ("answer column", answer.answer)):
         if name and name not in names and not _leads_into(name, columns):
             problems.append(Problem(title, f"There is no column '{one_line(name, 60)}'.", there))
     if not 0 <= answer.eval_share < 1:
@@ -226,7 +237,7 @@ def propose(
     reasons: dict[str, str] = {}
     usable = {column.name: column for column in columns if _could_be_prompt(column, rows)}
     if prompt is not None:
-        reasons["prompt"] = "set by you"
+        reasons["prompt"] = BY_HAND
     elif prompt := _by_name(PROMPT_NAMES, usable):
         reasons["prompt"] = f"the column is called '{prompt}'"
     elif usable:
@@ -234,9 +245,12 @@ def propose(
         reasons["prompt"] = "of the text columns it has the longest texts"
     if prompt and _is_chat(rows, prompt):
         reasons["prompt"] += ", and it holds chat messages"
-    others = {column.name: column for column in columns if column.name != prompt and column.type != "null"}
+    elif prompt and reasons["prompt"] != BY_HAND and (joined := _with_others(prompt, usable, rows)):
+        prompt, reasons["prompt"] = joined
+    asked = DatasetAnswer(prompt=prompt or "").prompt_columns
+    others = {column.name: column for column in columns if column.name not in asked and column.type != "null"}
     if answer is not None:
-        reasons["answer"] = "set by you"
+        reasons["answer"] = BY_HAND
     elif answer := _by_name(ANSWER_NAMES, others):
         reasons["answer"] = f"the column is called '{answer}'"
     elif answer := _by_name(ANSWER_NAMES, inside := _inside(columns, rows, prompt)):
@@ -244,15 +258,36 @@ def propose(
         reasons["answer"] = f"inside it there is '{answer.rpartition('.')[2]}'"
     rule, argument = "as_is", ""
     if answer:
-        rule, argument, reasons["extract"] = _proposed_rule(rows, answer)
+        rule, argument, reasons["extract"] = _proposed_rule(rows, answer, lettered=":letters}" in (prompt or ""))
     chosen = replace(
         base or DatasetAnswer(), prompt=prompt or "", answer=answer or "", extract=rule, extract_argument=argument
     )
     return Proposal(chosen, reasons)
 
 
-def _proposed_rule(rows: Sequence[Row], column: str) -> tuple[str, str, str]:
+OPTION_NAMES = ("choices", "options")
+"""What lists of options to choose from are called on the hub."""
+
+BY_HAND = "set by you"
+
+
+def _with_others(prompt: str, usable: Mapping[str, Column], rows: Sequence[Row]) -> tuple[str, str] | None:
+    """The prompt joined with what belongs to it, and why: options to choose from, or what an instruction is about."""
+    for name in OPTION_NAMES:
+        values = [value for row in rows if (value := row.get(name))]
+        if values and all(isinstance(value, list) and all(isinstance(each, str) for each in value) for value in values):
+            return f"{{{prompt}}}\n\n{{{name}:letters}}", f"the options stand in '{name}'"
+        if values and all(isinstance(value, dict) and {"label", "text"} <= value.keys() for value in values):
+            return f"{{{prompt}}}\n\n{{{name}}}", f"the options stand in '{name}'"
+    if prompt.lower() == "instruction" and "input" in usable and any(row.get("input") for row in rows):
+        return f"{{{prompt}}}\n\n{{input}}", "what the instruction is about stands in 'input'"
+    return None
+
+
+def _proposed_rule(rows: Sequence[Row], column: str, *, lettered: bool = False) -> tuple[str, str, str]:
     values = [value for row in rows if (value := _at(row, column)) is not None]
+    if lettered and values and all(re.fullmatch(r"\d", str(value)) for value in values):
+        return "letter", "", "the answers are numbers of options"
     texts = [value for value in values if isinstance(value, str)]
     for rule, argument, words, pattern in _PATTERNS:
         found = sum(bool(pattern.search(text)) for text in texts)

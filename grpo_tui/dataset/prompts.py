@@ -19,7 +19,7 @@ from typing import Any
 
 from grpo_tui.dataset.mapping import RULES
 from grpo_tui.dataset.rows import Row
-from grpo_tui.draft import DatasetAnswer, LeftOut
+from grpo_tui.draft import PLACE, DatasetAnswer, LeftOut
 from grpo_tui.inert import one_line
 
 RESERVED = (
@@ -75,6 +75,30 @@ def leaks(prompt, answer):
         if len(answer) >= 4 or re.search(r"\\b(answer|solution|result)( is)?\\s*[:=]?\\s*$", before, re.IGNORECASE):
             return True
     return False
+'''
+
+_JOINED = '''
+def joined(row):
+    """PROMPT with the values of the row in their places; None where it has none of them."""
+    places = {place: spelled(value_of(row, place[0]), place[1]) for place in re.findall(PLACE, PROMPT)}
+    if not any(places.values()):
+        return None
+    return re.sub(PLACE, lambda found: places[found[1], found[2] or ""], PROMPT).strip()
+
+
+def spelled(value, letters=""):
+    """A value as a part of a prompt: a list one item a line, behind labels of its own or `letters`."""
+    if isinstance(value, dict) and isinstance(value.get("label"), list) and isinstance(value.get("text"), list):
+        value = [{"label": label, "text": text} for label, text in zip(value["label"], value["text"])]
+    if not isinstance(value, list):
+        return as_text(value) or ""
+    lines = []
+    for at, item in enumerate(value):
+        head = f"{chr(ord('A') + at)}. " if letters else ""
+        if isinstance(item, dict) and {"label", "text"} <= item.keys():
+            head, item = f"{item['label']}. ", item["text"]
+        lines.append(head + (as_text(item) or ""))
+    return "\\n".join(lines)
 '''
 
 _IS_BROKEN = '''
@@ -139,14 +163,14 @@ def prepare_code(answer: DatasetAnswer) -> str:
     to stop training `prepare` raises StopError, and `prepare_rows` ends with the row's number.
     """
     rule = RULES[answer.extract]
-    dotted = any("." in name for name in (answer.prompt, answer.answer))
+    dotted = answer.joins or any("." in name for name in (answer.prompt, answer.answer))
     leaks = answer.answer and _choice(answer, "leaked", "keep") != "keep"
     convert = answer.faults.get("mixed_type") == "convert"
     imports = {"re"} | {name for name in rule.imports if answer.answer}
-    imports |= {"json"} if answer.answer or convert or _marks(answer) else set()
+    imports |= {"json"} if answer.answer or convert or answer.joins or _marks(answer) else set()
     imports |= {"hashlib"} if _marks(answer) else set()
     parts = ["\n".join(f"import {name}" for name in sorted(imports)), *_constants(answer)]
-    if answer.answer or convert:
+    if answer.answer or convert or answer.joins:
         parts.append(_AS_TEXT)
     if answer.answer and rule.code:
         parts.append(rule.code.replace("{argument}", _literal(answer.extract_argument)))
@@ -154,6 +178,7 @@ def prepare_code(answer: DatasetAnswer) -> str:
         (_IS_BROKEN, True),
         (_LOSES_DIGITS, _choice(answer, "lost_digits", "keep") != "keep"),
         (_VALUE_OF, dotted),
+        (_JOINED, answer.joins),
         (_LEAKS, leaks),
         (_STOP, _stops(answer)),
     )
@@ -209,6 +234,7 @@ _MADE = (
     "is_broken",
     "as_text",
     "value_of",
+    "joined",
     "extract",
     "leaks",
     "prompt_of",
@@ -290,6 +316,8 @@ def _out(answer: DatasetAnswer, kind: str) -> str:
 
 def _constants(answer: DatasetAnswer) -> list[str]:
     parts = [f"SYSTEM = {_literal(answer.system)}"] if answer.system else []
+    if answer.joins:
+        parts.append(f'PROMPT = {_literal(answer.prompt)}\nPLACE = r"{PLACE}"  # a column in it')
     if answer.examples and answer.plain:
         text = "".join(f"{example.question}\n{example.answer}\n\n" for example in answer.examples)
         parts.append(f"EXAMPLES = {_literal(text)}")
@@ -322,7 +350,7 @@ def _prompt_of(answer: DatasetAnswer) -> str:
     return _function(
         "prompt_of(row)",
         f"What the row asks, as {'text' if answer.plain else 'chat messages'}; None: nothing that can be answered.",
-        [f"prompt = {_column(answer.prompt)}", *(_plain(answer) if answer.plain else _chat(answer)), "return prompt"],
+        [f"prompt = {_asked(answer)}", *(_plain(answer) if answer.plain else _chat(answer)), "return prompt"],
     )
 
 
@@ -434,7 +462,7 @@ def _prepare_rows(answer: DatasetAnswer) -> str:
         setup.append("kinds = set()")
         steps += [
             "if prepared is not None:",
-            f"    kinds.add(isinstance({_column(answer.prompt)}, str))",
+            f"    kinds.add(isinstance({_asked(answer)}, str))",
             "if len(kinds) > 1:",
             '    raise SystemExit(f"Row {number} of the data: plain text and chat messages in one column.")',
         ]
@@ -481,6 +509,11 @@ def _function(head: str, docstring: str, lines: Sequence[str]) -> str:
 def _column(name: str) -> str:
     """The expression for a column of `row`."""
     return f"value_of(row, {_literal(name)})" if "." in name else f"row.get({_literal(name)})"
+
+
+def _asked(answer: DatasetAnswer) -> str:
+    """The expression for what `row` asks."""
+    return "joined(row)" if answer.joins else _column(answer.prompt)
 
 
 def _literal(text: str) -> str:

@@ -103,4 +103,36 @@ def test_every_rule_says_what_it_needs() -> None:
     needs: dict[str, Any] = {name: bool(rule.needs) for name, rule in RULES.items()}
     assert needs == {
         "as_is": False, "after_marker": True, "tag": True, "boxed": False, "regex": True, "json_path": True,
+        "letter": False,
     }  # fmt: skip
+
+
+OPTIONS = ["3", "4", "5", "22"]
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt", "extract"),
+    [
+        ({"question": "2+2?", "choices": OPTIONS, "answer": 1}, "{question}\n\n{choices:letters}", "letter"),
+        ({"question": "2+2?", "choices": OPTIONS, "answer": "B"}, "{question}\n\n{choices:letters}", "as_is"),
+        ({"question": "2+2?", "choices": {"text": OPTIONS, "label": list("ABCD")}, "answerKey": "B"},
+         "{question}\n\n{choices}", "as_is"),
+        ({"instruction": "Translate.", "input": "chat", "output": "cat"}, "{instruction}\n\n{input}", "as_is"),
+        ({"question": "2+2?", "choices": 4, "answer": 1}, "question", "as_is"),
+        ({"messages": [{"role": "user", "content": "x"}], "choices": OPTIONS, "answer": 1}, "messages", "as_is"),
+    ],
+)  # fmt: skip
+def test_a_question_is_joined_with_what_belongs_to_it(row: Row, prompt: str, extract: str) -> None:
+    proposal = propose(infer([row]), [row])
+    assert (proposal.answer.prompt, proposal.answer.extract) == (prompt, extract)
+    if proposal.answer.joins:
+        assert "stand" in proposal.reasons["prompt"]
+        assert mapping_problems(proposal.answer, infer([row])) == []
+    by_hand = propose(infer([row]), [row], prompt=prompt.strip("{").partition("}")[0])
+    assert not by_hand.answer.joins, "a column that was chosen is not exchanged"
+
+
+def test_a_column_in_braces_that_is_not_there_is_named() -> None:
+    row = {"question": "2+2?", "a": "4"}
+    problems = mapping_problems(DatasetAnswer(prompt="{question} {gone} {too.far}"), infer([row]))
+    assert [problem.what for problem in problems] == ["There is no column 'gone'.", "There is no column 'too.far'."]

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from grpo_tui.dataset.faults import KINDS
 from grpo_tui.dataset.mapping import RULES
@@ -382,3 +384,51 @@ def test_every_combination_of_choices_is_code_that_runs() -> None:
         row = {"prompt": "x", "q": "y", "answer": "<answer>1</answer>", "m": {"q": "z", "a": {"answer": 1}}}
         ready = made["prepare"](row)
         assert ready is None or "prompt" in ready
+
+
+MMLU = {"question": "2+2?", "choices": ["3", "4"], "answer": 1, "meta": {"level": 2}}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked"),
+    [
+        ("{question}", "2+2?"),
+        ("Q: {question}\n{choices}", "Q: 2+2?\n3\n4"),
+        ("{question}\n{choices:letters}", "2+2?\nA. 3\nB. 4"),
+        ("{question} (level {meta.level})", "2+2? (level 2)"),
+        ("{meta}", '{"level": 2}'),
+        ("{question} {{gone}}", "2+2? {}"),
+        ("{gone} {nor this}", None),
+        ("{question} {gone}", "2+2?"),
+        (r"{question} \1 \g<0> %s", r"2+2? \1 \g<0> %s"),
+    ],
+)
+def test_several_columns_become_one_prompt(prompt: str, asked: str | None) -> None:
+    row = prepared(MMLU, prompt=prompt, answer="answer", extract="letter")
+    assert (row and row["prompt"]) == (asked and [{"role": "user", "content": asked}])
+    if row:
+        assert (row["answer"], row["source_answer"]) == ("B", 1)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [{"text": ["3", "4"], "label": ["A", "B"]}, [{"label": "A", "text": "3"}, {"label": "B", "text": "4"}]],
+)
+def test_options_keep_labels_of_their_own(choices: Any) -> None:
+    row = prepared({"q": "2+2?", "choices": choices}, prompt="{q}\n{choices:letters}", plain=True)
+    assert row is not None
+    assert row["prompt"] == "2+2?\nA. 3\nB. 4"
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["label", "text", "x"]), x),
+        max_leaves=8,
+    )
+)
+def test_whatever_stands_in_a_joined_column_becomes_text_as_it_stands(value: Any) -> None:
+    row = prepared(
+        {"q": "{answer} and {q}", "value": value, "answer": "no"}, prompt="{q}|{value:letters}|{value}", plain=True
+    )
+    assert row is None or row["prompt"].startswith("{answer} and {q}|")

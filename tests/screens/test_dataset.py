@@ -128,3 +128,28 @@ async def test_the_first_rows_of_a_large_file_are_there_before_it_is_counted(
         assert step.data is not None
         assert step.data.complete
         assert step.data.usable == 299
+
+
+async def test_several_columns_are_joined_into_the_prompt(app: GrpoApp, project: Path) -> None:
+    rows = [{"question": f"{n}+1?", "choices": [str(n), str(n + 1)], "answer": 1, "hint": "count"} for n in range(20)]
+    (project / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    async with running(app, size=(120, 40)) as pilot:
+        step = await at_dataset(pilot)
+        assert step.draft.dataset.prompt == "{question}\n\n{choices:letters}"
+        assert step.data is not None
+        assert (step.data.head[0].prompt, step.data.head[0].answer) == ("0+1?\n\nA. 0\nB. 1", "B")
+        await answered(pilot, step, "prompt")
+        await pilot.press("end", "enter")
+        await until(pilot, "the text", lambda: bool(app.screen.query(TextArea)))
+        app.screen.query_one(TextArea).text = "{question} ({hint})\n{choices:letters}\n"
+        await pilot.press("ctrl+s")
+        await ready(pilot)
+        assert step.data.head[3].prompt == "3+1? (count)\nA. 3\nB. 4"
+        await answered(pilot, step, "prompt")
+        await pilot.press("end", "enter")
+        await until(pilot, "the text", lambda: bool(app.screen.query(TextArea)))
+        app.screen.query_one(TextArea).text = "{question} {nowhere}"
+        await pilot.press("ctrl+s")
+        await until(pilot, "the fault", lambda: bool(step.failed))
+        assert "no column 'nowhere'" in str(step.failed[0])
+        assert "Prompt" in text_of(step), "the field is still there to be corrected"
