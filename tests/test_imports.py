@@ -27,7 +27,7 @@ FLOORS = (
     ("progress",),
     ("dataset", "hardware", "rewards", "plan"),
     ("child", "draft", "state", "recipe", "recipe_schema"),
-    ("terminal", "atomic", "lock", "inert", "marks", "regular", "secret", "problem"),
+    ("answered", "terminal", "atomic", "lock", "inert", "marks", "regular", "secret", "problem"),
 )
 """From the top. A module imports only what stands below it; modules of the ground floors may use one another."""
 

@@ -63,12 +63,15 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "dies. Convert makes one user message of each plain text.",
         ),
         "missing_answer": Kind(
-            "no answer", ("leave_out", "keep", "stop"), "A reward has nothing to compare the completion with."
+            "no answer",
+            ("leave_out", "keep", "stop"),
+            "A reward has nothing to compare the completion with. Kept, rewards that take `answer` are not asked about"
+            " such a row and count as None, which TRL passes over; where all are None nothing is learnt.",
         ),
         "unparsable": Kind(
             "the rule finds no answer",
             ("leave_out", "keep", "stop"),
-            "Another rule may find it; kept, the reward gets None.",
+            "Another rule may find it. Kept, rewards that take `answer` are not asked about such a row.",
         ),
         "leaked": Kind(
             "the prompt gives the answer away",

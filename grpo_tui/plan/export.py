@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from string import Template
 from typing import Any
 
+from grpo_tui import answered
 from grpo_tui.plan.plan import Plan, Setting
 from grpo_tui.plan.script import FOUR_BIT
 from grpo_tui.plan.written import LORA_KEYS
@@ -53,7 +54,7 @@ def _section(plan: Plan, name: str) -> Iterator[tuple[str, Setting]]:
 
 # -------------------------------------------------------------------------------------------------------- script
 
-_OWN = {"read_data", "prompts", "load_data", "main", "HERE", "MODEL", "PROCESSES"}
+_OWN = {"read_data", "prompts", "load_data", "main", "only_answered", "wraps", "HERE", "MODEL", "PROCESSES"}
 """Names that the script defines beside those of the rewards."""
 
 
@@ -83,7 +84,7 @@ os.chdir(HERE)
 $rewards
 
 
-# The data.
+$answered# The data.
 
 
 def read_data():
@@ -162,10 +163,12 @@ def render_script(
         return Problem(rewards_file, f"It cannot be taken over: {error}.", "Correct it there.")
     adapter, four_bit = plan.method in ("lora", "qlora"), plan.method == "qlora"
     limit = plan.value("data.max_prompt_tokens") or 0
+    missing = _missing_answers(plan)
     options = _python(plan.value("grpo.chat_template_kwargs") or {})
     made_for = ", ".join(f"{name} {version}" for name, version in plan.versions.items())
     names = [*(["AutoTokenizer"] if limit else []), *(["BitsAndBytesConfig"] if four_bit else [])]
     imports = [
+        *(answered.IMPORTS.splitlines() if missing else []),
         *(["import torch"] if four_bit else []),
         *(["from peft import LoraConfig"] if adapter else []),
         *([f"from transformers import {', '.join(names)}"] if names else []),
@@ -185,6 +188,7 @@ def render_script(
         else "",
         rewards_file=_plain(rewards_file),
         rewards=body,
+        answered=f"{answered.CODE}\n\n" if missing else "",
         load=load,
         prepare=textwrap.indent(prepare.strip("\n"), "    "),
         short_enough=_SHORT_ENOUGH.substitute(options=options, limit=int(limit)) if limit else "",
@@ -192,10 +196,14 @@ def render_script(
         loading=_loading(plan),
         grpo="\n".join(_arguments(plan, "grpo", "        ")),
         adapter=f'    adapter = LoraConfig(\n        task_type="CAUSAL_LM",\n{lora}\n    )\n' if adapter else "",
-        functions=", ".join(item.name for item in plan.rewards),
+        functions=", ".join(f"only_answered({item.name})" if missing else item.name for item in plan.rewards),
         peft="\n        peft_config=adapter," if adapter else "",
     )
     return Export(re.sub(r"\n{4,}", "\n\n\n", text), tuple(_left_out(plan)))
+
+
+def _missing_answers(plan: Plan) -> bool:
+    return answered.may_be_missing(plan.value("data.answer") or "", plan.value("data.faults") or {})
 
 
 def _left_out(plan: Plan) -> Iterator[str]:
@@ -284,6 +292,8 @@ def render_yaml(plan: Plan, *, rewards_file: str, prompts: str = PROMPTS, name: 
         f"The rewards are imported from {rewards_file}: start it in the project folder.",
         "There is no recorder in it: grpo-tui watch reads what TRL itself writes.",
     ]
+    if _missing_answers(plan):
+        notes.append("A row without an answer gives the rewards None there: only the script keeps it from them.")
     lines = [
         "# Trains with GRPO, in the project folder:",
         "#",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from string import Template
 
+from grpo_tui import answered
 from grpo_tui.draft import Draft
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.scale_out import nodes, served, start_command
@@ -49,7 +50,7 @@ import shutil
 import time
 import tomllib
 import warnings
-from functools import partial
+from functools import partial$wraps_import
 from importlib.machinery import PathFinder
 from inspect import iscoroutinefunction, signature
 from pathlib import Path
@@ -115,11 +116,11 @@ def load_rewards():
             raise SystemExit(f"{path} defines no function {name!r}, which config.toml names as a reward.")
         while name in functions:
             name += "_2"
-        functions[name] = named(function, name)
+        functions[name] = named($reward, name)
     return list(functions.values())
 
 
-def named(function, name):
+${answered}def named(function, name):
     """The function, or one that calls it, of this name: TRL logs by `__name__`, and sees through partials."""
     if getattr(function, "__name__", None) == name and not isinstance(function, partial):
         return function
@@ -274,6 +275,7 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
     expression that loads the rows, in the names of `datasets`, `json` and `Path`.
     """
     four_bit = plan.method == "qlora"
+    missing = answered.may_be_missing(draft.dataset.answer, draft.dataset.faults)
     adapter = plan.method in ("lora", "qlora")
     init = ['"dtype": MODEL["dtype"]', '"revision": MODEL.get("revision")']
     if plan.value("model.attn_implementation"):
@@ -287,6 +289,9 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
         written_for=_dictionary({key: value for key, value in plan.section("data").items() if key not in _READ_LIVE}),
         prepare=prepare.strip("\n"),
         load=load,
+        wraps_import=", wraps" if missing else "",
+        answered=f"{answered.CODE}\n\n" if missing else "",
+        reward="only_answered(function)" if missing else "function",
         lora_import="from peft import LoraConfig\n" if adapter else "",
         four_bit_import=", BitsAndBytesConfig" if four_bit else "",
         torch_import="import torch\n" if four_bit else "",

@@ -227,15 +227,17 @@ def _batch(request: ScoreRequest) -> Batch:
 
 
 def _gold_batch(request: ScoreRequest) -> Batch:
-    """The first row's right answer in several spellings, then a wrong one in the same; empty without an answer."""
-    if request.answer_column not in request.columns:
+    """The first right answer in several spellings, then a wrong one in the same; empty where no row has one."""
+    answers = request.columns.get(request.answer_column, ())
+    row = next((number for number, answer in enumerate(answers) if answer is not None), None)
+    if row is None:
         return Batch(prompts=(), completions=(), completion_ids=(), columns={})
-    texts = [*gold_spellings(request.columns[request.answer_column][0]), *gold_spellings(WRONG_ANSWER)]
+    texts = [*gold_spellings(answers[row]), *gold_spellings(WRONG_ANSWER)]
     return Batch(
-        prompts=[request.prompts[0]] * len(texts),
+        prompts=[request.prompts[row]] * len(texts),
         completions=texts,
         completion_ids=[None] * len(texts),
-        columns={name: [values[0]] * len(texts) for name, values in request.columns.items()},
+        columns={name: [values[row]] * len(texts) for name, values in request.columns.items()},
     )
 
 

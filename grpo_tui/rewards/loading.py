@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from grpo_tui.answered import only_answered
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -17,7 +18,7 @@ Reward = Callable[..., Any]
 
 
 def load_rewards(path: Path, names: Sequence[str]) -> list[Reward] | Problem:
-    """The functions `names` of the file, in that order, each with its own `__name__`.
+    """The functions `names` of the file, in that order, each with its own `__name__`, asked about answered rows only.
 
     The module is registered in `sys.modules` under the file's stem (or beside a library of that name), and its folder
     is *appended* to `sys.path`: the user's helpers import, and nothing of theirs shadows a library.
@@ -30,7 +31,7 @@ def load_rewards(path: Path, names: Sequence[str]) -> list[Reward] | Problem:
         function = getattr(module, name, None)
         if not callable(function):
             return Problem(str(path), f"There is no reward function `{name}` in it.", "Correct the name, or define it.")
-        found.append(named(function, name))
+        found.append(named(only_answered(function), name))
     return found
 
 

@@ -18,6 +18,7 @@ from grpo_tui.dataset.rows import Row
 from grpo_tui.dataset.sources import Source, load_call, open_source, repair
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
+from grpo_tui.rewards.bench import ScoreRequest, ScoreTable, score, start_worker
 from grpo_tui.rewards.source import check_signature, read_code
 
 Open = Callable[..., Source]
@@ -129,6 +130,37 @@ def test_ragged_rows_are_read_and_their_gaps_named(library: Worker, write: Write
     assert [row["answer"] for row in trained(library, source, keep)] == ["1", None, "3"]
     stop = DatasetAnswer(prompt="prompt", answer="answer", faults={"missing_answer": "stop"})
     assert scanned(source, stop).faults[0].blocking
+
+
+def test_no_comparison_gets_the_none_of_a_row_that_was_kept_without_an_answer(
+    library: Worker, write: Write, opened: Open
+) -> None:
+    """DS-04: the wrapper that train.py then holds gives None there; scoring uses the same one."""
+    rows: list[Row] = [{"prompt": "a", "answer": "1"}, {"prompt": "b"}, {"prompt": "c", "answer": "3", "level": 2}]
+    keep = DatasetAnswer(prompt="prompt", answer="answer", faults={"missing_answer": "keep"})
+    made = trained(library, opened(write("ragged.jsonl", lines(*rows))), keep)
+    rewards = write(
+        "rewards.py",
+        """
+def correct(completions, answer, **kwargs):
+    return [float(text == right.strip()) for text, right in zip(completions, answer)]
+
+def brief(completions, **kwargs):
+    return [1.0 / len(text) for text in completions]
+""",
+    )
+    request = ScoreRequest(
+        path=rewards,
+        names=("correct", "brief"),
+        completions=("1", "22", "4"),
+        columns={"answer": [row["answer"] for row in made]},
+        answer_column="answer",
+    )
+    with start_worker(rewards.parent) as worker:
+        table = score(worker, request)
+    assert isinstance(table, ScoreTable), table
+    assert table.rewards == ((1.0, 1.0), (None, 0.5), (0.0, 1.0))
+    assert (table.problems, table.blocking) == ({}, ())
 
 
 def test_a_broken_file_is_named_by_its_line(write: Write, opened: Open) -> None:

@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from grpo_tui.draft import Draft, RewardItem, RewardsAnswer
@@ -204,6 +206,27 @@ def test_rewards_in_a_folder_are_frozen_and_each_is_logged_under_its_own_name_wh
     assert means["short"] == pytest.approx(-10 * means["tenth"])
 
 
+def test_rows_kept_without_an_answer_count_for_the_rewards_that_need_none(tmp_path: Path, schema: Schema) -> None:
+    """DS-04: None reaches no comparison, `correct` gives None there, and the other reward still counts."""
+    answers = draft(**{**SHORT, "grpo__max_steps": 3, "grpo__log_completions": True})
+    answers = replace(answers, dataset=replace(answers.dataset, faults={"missing_answer": "keep"}))
+    project = write_project(tmp_path / "project", schema, answers)
+    rows = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} if n % 2 else {"question": f"And {n}?"}
+            for n in range(12)]  # fmt: skip
+    (project / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = run(["train.py"], project, environment(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    (folder,) = (project / "runs").iterdir()
+    table = pyarrow.concat_tables(map(pyarrow.parquet.read_table, sorted((folder / "completions").glob("*.parquet"))))
+    paid: dict[bool, list[tuple[float | None, float | None]]] = {True: [], False: []}
+    for row in table.to_pylist():
+        paid["And" in str(row["prompt"])].append((row["correct"], row["brevity"]))
+    assert paid[True]
+    assert paid[False]
+    assert all(correct is None and brevity is not None for correct, brevity in paid[True])
+    assert None not in [correct for correct, _ in paid[False]]
+
+
 def test_the_text_is_python_short_and_names_no_key_of_its_own(schema: Schema) -> None:
     plan = planned(draft(), facts("Qwen2.5-7B", schema, 80))
     text = files.render_train(plan, draft(), PREPARE, LOAD)
@@ -213,6 +236,7 @@ def test_the_text_is_python_short_and_names_no_key_of_its_own(schema: Schema) ->
     assert max(map(len, text.splitlines())) <= 120
     assert text.count("\n") < 260
     assert "LoraConfig" in text
+    assert "only_answered" not in text
     assert "BitsAndBytesConfig" not in text
 
 
