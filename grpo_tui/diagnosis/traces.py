@@ -5,7 +5,7 @@ error, those of vLLM, NCCL and CUDA are taken from their sources and from public
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -124,6 +124,18 @@ ROWS: tuple[Row, ...] = (
         "The data are a {kind}, not one table of rows.", "Choose a split, such as \"train\"."),
     Row("E13", r"does not implement __len__.{0,80}max_steps has to be specified", "grpo.max_steps",
         "Streamed rows have no number, so the training does not know where to end.", "Set max_steps."),
+    Row("T09", r"max_steps must be set to a positive value if dataloader does not have a length", "data",
+        "There are fewer prompts than one generation takes, so that an epoch has no step.",
+        "Use more rows, lower gradient_accumulation_steps or the batch, or raise num_generations; with streamed rows,"
+        " which have no number, set max_steps."),
+    Row("T10", r"in is_conversational\n(?:[^\n]*\n){1,3}?IndexError: list index out of range", "data",
+        "A prompt is a list of no messages.", "Leave such prompts out: prepare() returns None for such a row."),
+    Row("T11", r"text input must be of type `str`", "data",
+        "A prompt is missing (null), a number, or something else that is no text.",
+        "Leave such prompts out, or make text of them: prepare() returns None for a row left out."),
+    Row("T12", r"TextEncodeInput must be Union", "data",
+        "Some prompts are plain text and others chat messages, in one batch.",
+        "Make all of one kind: the dataset step counts both and converts the plain ones."),
     Row("E14", r"got multiple values for keyword argument '(?P<column>prompts|completions|completion_ids|\w+)'", "data",
         "A column is named `{column}`, which TRL passes to the rewards itself.", "Rename the column in prepare()."),
     Row("E24", r"index -1 is out of bounds for dimension \d+ with size 0", "data", "A prompt is empty.",
@@ -206,6 +218,11 @@ ROWS: tuple[Row, ...] = (
     Row("E31b", r"out of memory occurred when warming up sampler", "grpo.vllm_gpu_memory_utilization",
         "vLLM's share and the training do not fit the GPU together.",
         "Lower vllm_gpu_memory_utilization, set vllm_enable_sleep_mode = true, or set use_vllm = false."),
+    Row("T13", r"prompt.{0,40}longer than the maximum model length(?: of (?P<most>\d+))?"
+        r"|maximum context length is \d+ tokens", "grpo.vllm_max_model_length",
+        "A prompt is longer than vLLM makes room for: {quoted}",
+        "Leave long prompts out with max_prompt_tokens in [data], and set vllm_max_model_length to at least that plus"
+        " max_completion_length."),
     Row("E32", r"Free memory on device.{0,200}is less than desired GPU memory utilization",
         "grpo.vllm_gpu_memory_utilization", "The GPU has less free memory than vLLM's share.",
         "Lower vllm_gpu_memory_utilization, or end what else holds the GPU."),
@@ -375,6 +392,15 @@ def _place(frame: re.Match[str]) -> str:
     return f"{one_line(PurePath(frame['file']).name, 60)}:{frame['line']}"
 
 
+def _reward_in(frames: Sequence[re.Match[str]]) -> str:
+    """Name of the user's reward function in which it happened, as TRL (1.16) calls it; empty: in none."""
+    calls = [number for number, each in enumerate(frames) if each["name"] in ("_calculate_rewards", "_invoke_async")]
+    inside = [each for each in frames[calls[-1] + 1 :] if not _LIBRARIES.search(each["file"])] if calls else []
+    # train.py may call it by a wrapper that gives it its name or passes over rows without an answer.
+    own = [each for each in inside if PurePath(each["file"]).name != "train.py"] or inside
+    return one_line(own[0]["name"], 60) if own else ""
+
+
 def _unknown(chain: str) -> Trace | None:
     """What an exception that no row knows says of itself; where one was the cause of the next, the cause."""
     chain = chain.partition(_CAUSED)[0]
@@ -387,12 +413,17 @@ def _unknown(chain: str) -> Trace | None:
     own = [each for each in frames if not _LIBRARIES.search(each["file"])]
     place = own[-1] if own else frames[-1] if frames else None
     where = _place(place) if place else "training"
-    what = said if kind == "SystemExit" else f"It ended with {kind}{': ' if said else ''}{said}"
+    reward = _reward_in(frames)
+    raised = f"The reward {reward} raised" if reward else "It ended with"
+    what = said if kind == "SystemExit" else f"{raised} {kind}{': ' if said else ''}{said}"
     line = one_line(place["text"] or "", 160) if place else ""
+    remedy = f"Correct the line: {line}" if line and kind != "SystemExit" else "Correct it there, and try again."
+    if reward:
+        remedy += "; TRL catches no exception of a reward, so return None where none can be given."
     return Trace(
         id="",
         where=where,
         what=f"{what.rstrip('.')}.",
-        remedy=f"Correct the line: {line}" if line and kind != "SystemExit" else "Correct it there, and try again.",
+        remedy=remedy,
         quoted=one_line(f"{kind}: {said}", 400),
     )

@@ -15,7 +15,7 @@ def test_runs_are_listed_with_their_end(tmp_path, capsys):
     assert main(["runs", str(tmp_path)]) == 0
     first, change, second = capsys.readouterr().out.splitlines()
     assert first.split()[:5] == ["f29_crash_exc", "failed", "step", "45", "of"]
-    assert "specs.py:56: It ended with ValueError" in first
+    assert "specs.py:56: The reward f raised ValueError" in first
     assert change.strip().startswith("→ Correct the line: if trainer_state.global_step >= n")
     assert second.split()[:2] == ["h01_base", "finished"]
     assert main(["runs", str(tmp_path), "--json"]) == 0

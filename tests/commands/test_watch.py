@@ -48,7 +48,7 @@ def test_a_crash_is_told_and_is_no_failure_of_the_watching(capsys):
 def test_people_are_told_what_happened_where_and_what_to_change(capsys):
     assert main(["watch", str(RUNS / "f29_crash_exc")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("failed: specs.py:56: It ended with ValueError: could not convert string to float")
+    assert lines[1].startswith("failed: specs.py:56: The reward f raised ValueError: could not convert string to float")
     assert lines[2].startswith("  → Correct the line: if trainer_state.global_step >= n")
 
 

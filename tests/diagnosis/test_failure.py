@@ -77,7 +77,9 @@ def test_values_by_hand_that_are_no_numbers_cost_only_the_next_change(tmp_path: 
 def test_a_recorded_crash_of_a_reward_is_told_with_its_line() -> None:
     found = read_failure(RUNS / "f29_crash_exc", RUNS / "f29_crash_exc" / "train.log")
     assert found is not None
-    assert found.cause == "specs.py:56: It ended with ValueError: could not convert string to float: '1,234 apples'."
+    assert (
+        found.cause == "specs.py:56: The reward f raised ValueError: could not convert string to float: '1,234 apples'."
+    )
     assert "trainer_state.global_step >= n" in found.remedy
 
 

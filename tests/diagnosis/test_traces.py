@@ -124,6 +124,29 @@ TEXTS = [
     ("T06", "ModuleNotFoundError: No module named 'sympy'", "sympy"),
     ("T07", "OSError: [Errno 28] No space left on device: '/data/runs/a/checkpoint-50/optimizer.pt'", "Free some room"),
     ("T07", "SafetensorError: Error while serializing: I/O error: File too large (os error 27)", "quota"),
+    (
+        "T09",
+        "ValueError: args.max_steps must be set to a positive value if dataloader does not have a length, was -1",
+        "fewer prompts than one generation takes",
+    ),
+    (
+        "T10",
+        '  File "/env/trl/data_utils.py", line 159, in is_conversational\n    maybe_message = maybe_messages[0]\n'
+        "                    ~~~~~~~~~~~~~~^^^\nIndexError: list index out of range",
+        "list of no messages",
+    ),
+    ("T11", "ValueError: text input must be of type `str` (single example), `list[str]` (batch or", "a number"),
+    ("T12", "TypeError: TextEncodeInput must be Union[TextInputSequence, Tuple[InputSequence, Input", "one kind"),
+    (
+        "T13",
+        "ValueError: The decoder prompt (length 9021) is longer than the maximum model length of 4096. Make sure that",
+        "max_prompt_tokens",
+    ),
+    (
+        "T13",
+        "VLLMValidationError: This model's maximum context length is 576 tokens. However, your prompt has 9021",
+        "max_prompt_tokens",
+    ),
     ("T08", "PermissionError: [Errno 13] Permission denied: '/data/runs/a'", "permissions"),
 ]
 
@@ -170,8 +193,36 @@ def test_an_unknown_error_is_placed_in_the_users_own_code() -> None:
     trace = read_trace(stack("ZeroDivisionError: division by zero", MINE))
     assert trace is not None
     assert (trace.id, trace.where) == ("", "rewards.py:12")
-    assert trace.what == "It ended with ZeroDivisionError: division by zero."
-    assert trace.remedy == "Correct the line: return [1 / 0 for _ in completions]"
+    assert trace.what == "The reward correct raised ZeroDivisionError: division by zero."
+    assert trace.remedy.startswith("Correct the line: return [1 / 0 for _ in completions]; TRL catches no exception")
+
+
+def test_an_error_in_the_users_code_outside_the_rewards_is_no_rewards() -> None:
+    frame = '  File "/home/a/project/runs/one/rewards.py", line 3, in <module>\n    import tables\n'
+    trace = read_trace(f"Traceback (most recent call last):\n{frame}ValueError: no tables\n")
+    assert trace is not None
+    assert (trace.where, trace.what) == ("rewards.py:3", "It ended with ValueError: no tables.")
+
+
+WRAPPED = '  File "/home/a/project/runs/one/train.py", line 141, in reward\n    return spread(function(**asked))\n'
+
+
+def test_a_reward_that_train_py_wraps_is_told_by_its_own_name() -> None:
+    trace = read_trace(stack("ZeroDivisionError: division by zero", WRAPPED + MINE))
+    assert trace is not None
+    assert trace.what.startswith("The reward correct raised")
+
+
+def test_a_prompt_of_no_messages_is_told_from_any_other_list_that_is_too_short() -> None:
+    """DS-09: only the place of the error says that a list of messages was meant."""
+    library = '  File "/env/lib/python3.11/site-packages/trl/data_utils.py", line 159, in {}\n    maybe = found[0]\n'
+    empty, other = (
+        read_trace(stack("IndexError: list index out of range", library.format(name)))
+        for name in ("is_conversational", "something_else")
+    )
+    assert empty is not None
+    assert other is not None
+    assert (empty.id, other.id) == ("T10", "")
 
 
 def test_a_script_that_leaves_with_a_sentence_is_quoted() -> None:

@@ -160,7 +160,7 @@ async def test_a_failed_run_says_why_and_leads_to_its_log(recorded: Recorded) ->
         await look(pilot)
         assert "✗ failed" in shown(app)
         told = " ".join(panel_text(app, 6).split())
-        assert "specs.py:56: It ended with ValueError: could not convert string to float: '1,234 apples'" in told
+        assert "specs.py:56: The reward f raised ValueError: could not convert string to float: '1,234 apples'" in told
         assert "→ Change Correct the line: if trainer_state.global_step" in told
         await pilot.press("l")
         await pilot.pause()
