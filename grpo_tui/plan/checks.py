@@ -19,7 +19,7 @@ from grpo_tui.plan.footing import Footing
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.situation import AMPERE
 from grpo_tui.plan.spread import launch_problems
-from grpo_tui.plan.vllm_share import share_problems
+from grpo_tui.plan.vllm_share import length_problems, share_problems
 from grpo_tui.problem import Problem
 from grpo_tui.secret import is_secret, scrubbed, shows_secret
 
@@ -304,8 +304,8 @@ def check(
 ) -> list[Problem]:
     """Everything that is known to be wrong with `plan`; an empty list is no proof, but nothing is left unasked.
 
-    `worker` (`introspect`) constructs the installed configuration; without one that part is left out. vLLM's share
-    of the device is looked at where the `footing` of the plan is given, and nothing else is wrong.
+    `worker` (`introspect`) constructs the installed configuration; without one that part is left out. vLLM's room
+    is looked at where the `footing` of the plan is given, and nothing else is wrong.
     """
     subject = Subject(
         plan=plan,
@@ -319,5 +319,5 @@ def check(
         named = {problem.where for problem in problems}
         problems += [problem for problem in constructed(plan, worker) if problem.where not in named]
     if footing is not None and not problems:
-        problems = share_problems(footing)
+        problems = [*length_problems(footing), *share_problems(footing)]
     return problems

@@ -94,7 +94,8 @@ def completion(facts: Facts, given: Mapping[str, Choice], prompt: int) -> tuple[
             return Problem(
                 "data",
                 f"The longest prompt has {prompt} tokens and the model reads {context}.",
-                "Set a limit of prompt tokens in the dataset step, so that long ones are left out.",
+                f"Leave out the long ones: a limit of {context * 3 // 4} tokens would leave room for a completion"
+                " (Longest, in the dataset step; --max-prompt-tokens).",
             )
         return context - prompt, f"What the model's {context} tokens leave beside the longest prompt ({prompt})."
     return 512, "TRL's default. Raise it when many completions are cut off (clipped share)."

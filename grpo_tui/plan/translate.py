@@ -361,6 +361,7 @@ def translate(written: Written, target: Target) -> Translation:
         data["max_prompt_tokens"] = limit
     _precision(sheet)
     _shared_gpu(sheet)
+    _room_for_prompts(sheet, limit)
     _legal_batch(sheet)
     rewards = _rewards(written.rewards, weights, sheet)
     return Translation(
@@ -522,6 +523,15 @@ def _shared_gpu(sheet: _Sheet) -> None:
         share = sheet.overrides.pop("grpo.vllm_gpu_memory_utilization", None)
         if share is not None:
             sheet.drop("vllm_gpu_memory_utilization", share, "It was for a GPU of vLLM's own, and now it shares one.")
+
+
+def _room_for_prompts(sheet: _Sheet, limit: Any) -> None:
+    """What vLLM makes room for is at least the longest prompt that is kept and a full completion (TRL's own rule)."""
+    name = "vllm_max_model_length"
+    room, completion = (sheet.overrides.get(f"grpo.{key}") for key in (name, "max_completion_length"))
+    if all(isinstance(each, int) for each in (room, completion, limit)) and room < limit + completion:
+        why = f"Prompts of {limit} tokens and completions of {completion} need as much; shorter, vLLM ends the run."
+        sheet.set(name, room, (f"grpo.{name}", limit + completion, why))
 
 
 _BATCH: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""vLLM on the training's own GPU: which share of it leaves room for both, and what is wrong with a given one."""
+"""vLLM's room: which share of the training's own GPU leaves enough for both, and what is wrong with a given one."""
 
 from dataclasses import dataclass
 
@@ -59,6 +59,23 @@ def model_length(footing: Footing) -> int:
     given = footing.settings.get("vllm_max_model_length")
     completion = int(footing.settings.get("max_completion_length") or 512)
     return int(given) if given else -(-(footing.prompt_tokens + completion) // _ROUND_TOKENS) * _ROUND_TOKENS
+
+
+def length_problems(footing: Footing) -> list[Problem]:
+    """A vllm_max_model_length that the longest prompt and a full completion exceed: vLLM ends the run there."""
+    given = footing.settings.get("vllm_max_model_length")
+    completion = int(footing.settings.get("max_completion_length") or 512)
+    needed = footing.prompt_tokens + completion
+    if not footing.settings.get("use_vllm") or not given or int(given) >= needed:
+        return []
+    return [
+        Problem(
+            "grpo.vllm_max_model_length",
+            f"vLLM would make room for {given} tokens, and a prompt of {footing.prompt_tokens} with a completion of"
+            f" {completion} is longer.",
+            f"Set it to {needed} or more, or leave out longer prompts (Longest, in the dataset step).",
+        )
+    ]
 
 
 def share_problems(footing: Footing) -> list[Problem]:

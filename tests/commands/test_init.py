@@ -1,5 +1,9 @@
 """`grpo-tui init` writes a project that is ready to run, or says what is missing."""
 
+import json
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -177,6 +181,26 @@ def test_an_older_configuration_is_taken_over_with_a_line_for_each_change(
     assert changed["warmup_ratio"]["new_key"] == "grpo.warmup_steps"
     assert changed["report_to"]["new"] == "none"
     assert all(change["why"] for change in told["changes"])
+
+
+LOADED = "import train; print(len(train.load_data()))"
+
+
+def test_prompts_that_an_older_configuration_cut_are_left_out_whole(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DS-10: 2 of 100 prompts are far longer than the limit and the model's context; training takes the other 98."""
+    config = json.loads((shared / "model" / "config.json").read_text())
+    (shared / "model" / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 4096}))
+    rows = [{"question": "x" * (9000 if n in (17, 61) else 80) + str(n), "answer": str(n)} for n in range(100)]
+    (shared / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert take_over(shared, OLD.replace("max_prompt_length: 100", "max_prompt_length: 512")) == 0
+    assert "max_prompt_length = 512 becomes data.max_prompt_tokens = 512." in capsys.readouterr().out
+    told = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=shared / "taken", capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(shared / "taken")},
+    )  # fmt: skip
+    assert told.stdout.splitlines() == ["2 of 100 prompts are longer than 512 tokens and left out.", "98"], told.stderr
 
 
 def test_a_script_is_taken_over_without_running_it(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:

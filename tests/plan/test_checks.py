@@ -191,3 +191,19 @@ def test_a_share_of_vllm_that_starves_one_of_the_two_is_found_where_the_device_i
     assert "too little for the training" in found(0.95)[0].what
     assert "its own copy of the weights" in found(0.1)[0].what
     assert found(0.4) == []
+
+
+def test_room_in_vllm_for_less_than_prompt_and_completion_is_found(plan: Plan, schema: Schema) -> None:
+    """DS-10: vLLM stops with "longer than the maximum model length", in the middle of a run."""
+    shape = facts("Qwen2.5-7B", schema, 80).model.shape
+
+    def found(room: int, mode: str) -> list[Problem]:
+        served = with_values(plan, grpo__use_vllm=True, grpo__vllm_mode=mode, grpo__vllm_max_model_length=room,
+                             grpo__max_completion_length=512)  # fmt: skip
+        stands = footing_of(served, shape, prompt_tokens=900)
+        return check(served, rows=1000, experts=0, installed=EVERYTHING, footing=stands)
+
+    for mode in ("colocate", "server"):
+        [problem] = [each for each in found(1411, mode) if each.where == "grpo.vllm_max_model_length"]
+        assert "Set it to 1412 or more" in problem.remedy
+        assert not [each for each in found(1412, mode) if each.where == "grpo.vllm_max_model_length"]

@@ -205,6 +205,22 @@ def test_keys_that_are_gone_or_renamed_have_a_line_each(schema: Schema) -> None:
     assert "Did you mean num_generations?" in misspelt.remedy
 
 
+def test_a_limit_that_cut_prompts_leaves_them_out_and_vllm_gets_room_for_the_longest_that_stays(schema: Schema) -> None:
+    """DS-10: nothing is dropped or cut in silence; vLLM's length is at least prompt and completion together."""
+    old = {"max_prompt_length": 512, "max_completion_length": 256, "use_vllm": True, "vllm_max_model_len": 600}
+    translation = translated(old, schema, packages=frozenset({"vllm"}))
+    assert translation.data["max_prompt_tokens"] == 512
+    cut = change_of("max_prompt_length", translation)
+    assert str(cut) == (
+        "max_prompt_length = 512 becomes data.max_prompt_tokens = 512. TRL no longer cuts prompts (0.28):"
+        " data.max_prompt_tokens leaves long ones out."
+    )
+    assert translation.overrides["grpo.vllm_max_model_length"] == 768
+    assert "Prompts of 512 tokens and completions of 256" in change_of("vllm_max_model_length", translation).why
+    enough = translated({**old, "vllm_max_model_len": 900}, schema, packages=frozenset({"vllm"}))
+    assert enough.overrides["grpo.vllm_max_model_length"] == 900
+
+
 def test_numbers_that_yaml_reads_as_text_are_numbers(schema: Schema) -> None:
     translation = translated("learning_rate: 1e-6\nmax_completion_length: '256'\n", schema)
     assert translation.overrides["grpo.learning_rate"] == 1e-6
