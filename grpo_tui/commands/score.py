@@ -244,6 +244,7 @@ def as_json(table: Any) -> dict[str, Any]:
         "blocking": list(table.blocking),
         "notes": {name: list(notes) for name, notes in table.notes.items()},
         "seconds_per_call": dict(table.seconds_per_call),
+        "spread": dict(table.spread),
         "metrics": dict(table.metrics),
     }
 
@@ -315,6 +316,12 @@ def _print(table: Any, completions: Sequence[str]) -> None:
             ]
         )
     )
+    if len(table.names) > 1:
+        print(
+            "  ".join(
+                ["  ±", *(f"{table.spread[name]:>{width}.2g}" for name, width in zip(table.names, widths, strict=True))]
+            )
+        )
     for problem in [*(each for found in table.problems.values() for each in found), *table.composition]:
         print(inert(f"! {problem}"))
     for name, notes in table.notes.items():

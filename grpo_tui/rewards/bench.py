@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from grpo_tui.problem import Problem
 from grpo_tui.rewards.advantages import Reward, advantages, weighted_sums
 from grpo_tui.rewards.calls import Batch, Caller, Prompt
 from grpo_tui.rewards.composition import TOO_MANY_TIMES, check_composition, spread_of
-from grpo_tui.rewards.source import read_functions
+from grpo_tui.rewards.excuses import check_excuses
+from grpo_tui.rewards.patterns import check_patterns
+from grpo_tui.rewards.source import FunctionSource, read_code, read_text
 from grpo_tui.rewards.trial import Column, Trial
 
 PER_CALL = 64
@@ -140,9 +142,10 @@ def score(
     problem = _check_request(request)
     if problem:
         return problem
-    read = read_functions(request.path)
-    if isinstance(read, Problem):
-        return read
+    text = read_text(request.path)
+    read = text if isinstance(text, Problem) else read_code(text, request.path.name)
+    if isinstance(text, Problem) or isinstance(read, Problem):
+        return text if isinstance(text, Problem) else read
     request = _completed(request)
     caller = Caller(worker, request.path, request.names, request.tokenizer, request.timeout)
     trial = Trial(caller, {function.name: function for function in read}, _batch(request), _gold_batch(request))
@@ -154,7 +157,16 @@ def score(
         if on_progress:
             on_progress(name)
         columns.append(trial.column(name))
+    linted = [*check_patterns(text, request.path.name), *check_excuses(text, request.path.name)]
+    for column in columns:
+        column.problems += _within(linted, trial.sources.get(column.name))
     return _table(request, columns, trial.gold.completions)
+
+
+def _within(problems: Iterable[Problem], function: FunctionSource | None) -> list[Problem]:
+    """Those whose line is one of the function's."""
+    first, last = function.lines if function else (0, -1)
+    return [problem for problem in problems if first <= int(problem.where.rpartition(":")[2]) <= last]
 
 
 def _check_request(request: ScoreRequest) -> Problem | None:

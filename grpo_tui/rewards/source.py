@@ -8,7 +8,7 @@ import ast
 import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -42,6 +42,16 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What people call the same thing, for proposals."""
 
 
+TRL_REWARDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "accuracy_reward": ("completions", "solution"),
+        "reasoning_accuracy_reward": ("completions", "solution"),
+        "think_format_reward": ("completions",),
+    }
+)
+"""Reward functions of `trl.rewards` (1.16) that are passed as they are, and what they require."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FunctionSource:
     """One reward function as it stands in a file."""
@@ -65,6 +75,8 @@ class FunctionSource:
 
     code: str = ""
     file: str = ""
+    origin: str = ""
+    """Of what is imported from `trl.rewards`: its name there."""
 
     @property
     def where(self) -> str:
@@ -74,11 +86,16 @@ class FunctionSource:
 
 def read_functions(path: Path) -> tuple[FunctionSource, ...] | Problem:
     """The plausible reward functions of a file, in order; a name defined twice stands there twice."""
+    text = read_text(path)
+    return text if isinstance(text, Problem) else read_code(text, path.name)
+
+
+def read_text(path: Path) -> str | Problem:
+    """The text of a file of reward functions."""
     try:
-        text = regular.read(path, CODE_BYTES).decode("utf-8-sig")
+        return regular.read(path, CODE_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         return Problem(str(path), f"The file cannot be read: {error}.", "Check the path and save it as UTF-8 text.")
-    return read_code(text, path.name)
 
 
 def read_code(text: str, file: str = "rewards.py") -> tuple[FunctionSource, ...] | Problem:
@@ -133,7 +150,7 @@ def nearest(name: str, candidates: Sequence[str]) -> str:
 
 def check_signature(function: FunctionSource, columns: Sequence[str]) -> list[Problem]:
     """The same for one function."""
-    if function.kind == "import":
+    if function.kind == "import" and not function.origin:
         return []  # its parameters stand in another file
     reachable = [*PASSED, *(column for column in columns if column not in NOT_PASSED)]
     problems = [_unknown(function, name, reachable) for name in function.required if name not in reachable]
@@ -269,7 +286,11 @@ class _Module:
         return [FunctionSource(**{**vars(found), "kind": "partial", "required": required})]
 
     def _imported(self, node: ast.ImportFrom, alias: ast.alias) -> FunctionSource:
-        return self._read(alias.asname or alias.name, "import", node, None, f"Imported from {node.module}.")
+        found = self._read(alias.asname or alias.name, "import", node, None, f"Imported from {node.module}.")
+        if node.module not in ("trl", "trl.rewards") or alias.name not in TRL_REWARDS:
+            return found
+        taken = TRL_REWARDS[alias.name]
+        return replace(found, parameters=taken, required=taken, origin=alias.name)
 
     def _read(
         self,
@@ -314,7 +335,7 @@ def _parameters(arguments: ast.arguments | None) -> tuple[tuple[str, ...], tuple
 
 
 def _reads_as_reward(alias: ast.alias) -> bool:
-    name = alias.asname or alias.name
+    name = f"{alias.name} {alias.asname or ''}"
     return any(word in name.lower() for word in ("reward", "score", "penalty", "punishment"))
 
 

@@ -8,6 +8,7 @@ from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.advantages import Reward
 from grpo_tui.rewards.calls import Batch, Caller
+from grpo_tui.rewards.kinds import TEMPLATES
 from grpo_tui.rewards.source import FunctionSource, check_signature
 
 SLOW = 0.05
@@ -65,7 +66,7 @@ class Trial:
         column.blocking = reply["blocking"]
         column.seconds = reply["seconds"]
         column.metrics = dict(reply["metrics"])
-        column.notes = list(reply["notes"])
+        column.notes = [*reply["notes"], *self._cautions(column.name)]
         if not self.caller.tokens and "completion_ids" in self._parameters(column.name):
             column.notes.append("Words stood in for tokens here: no tokenizer was at hand.")
         if not reply["rewards"]:
@@ -77,6 +78,12 @@ class Trial:
         column.problems += self._repeated(column)
         self._score_gold(column)
         column.problems += self._all_the_same(column)
+
+    def _cautions(self, name: str) -> tuple[str, ...]:
+        """What is known to go wrong with a function of TRL's own (RW-13)."""
+        origin = self.sources[name].origin if name in self.sources else ""
+        template = TEMPLATES.get(f"trl_{origin.removesuffix('_reward')}")
+        return template.cautions if template else ()
 
     def _parameters(self, name: str) -> tuple[str, ...]:
         return self.sources[name].parameters if name in self.sources else ()

@@ -44,6 +44,15 @@ def test_a_sound_project_is_ready(project: Path, capsys: pytest.CaptureFixture[s
     assert "Ready to run." in capsys.readouterr().out
 
 
+def test_an_expression_that_can_be_gamed_is_warned_of(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """RW-10, before anything runs; it does not stop a training."""
+    rewards = (project / "rewards.py").read_text()
+    (project / "rewards.py").write_text(f"import re\nSHAPE = re.compile(r'^<a>.*?</a>$', re.DOTALL)\n{rewards}")
+    assert main(["check", str(project), "--json"]) == 0
+    [warned] = [check for check in answer(capsys)["checks"] if "<a> stands twice" in check["text"]]
+    assert (warned["level"], warned["text"][:13]) == ("warn", "rewards.py:2:")
+
+
 def test_nothing_is_changed_by_looking(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path.name: path.read_bytes() for path in project.iterdir() if path.is_file()}
     main(["check", str(project)])

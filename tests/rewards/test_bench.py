@@ -353,6 +353,38 @@ def test_an_infinite_reward_is_shown_and_its_group_teaches_nothing(scored: Score
     assert table.blocking == ("f",)
 
 
+def test_what_is_known_to_go_wrong_with_code_like_this_is_said_of_its_function(scored: Scored) -> None:
+    """RW-06, RW-08, RW-10: found in the text, whatever these completions earn."""
+    code = r"""
+    import re
+    def blocks(completions, **k):
+        return [float(bool(re.match(r"^<a>.*?</a>$", text, re.DOTALL))) for text in completions]
+    def excused(completions, **k):
+        try:
+            return [float("42" in text) for text in completions]
+        except Exception:
+            return [0.0] * len(completions)
+    def sound(completions, **k):
+        return [float(len(text) > 3) for text in completions]
+    """
+    table = scored(code, "blocks excused sound", completions=("<a>42</a>", "b", "c c"))
+    assert "<a> stands twice" in words(table, "blocks")
+    assert "Every exception becomes a number" in words(table, "excused")
+    assert words(table, "sound") == ""
+    assert table.blocking == ()
+
+
+def test_a_reward_of_trls_own_is_told_with_what_is_known_of_it(scored: Scored) -> None:
+    r"""RW-13: it reads \boxed{…} and $…$ only, and passes over words."""
+    code = "from trl.rewards import accuracy_reward"
+    completions = ("The answer is 72", "\\boxed{72}", "Answer: 72", '{"answer": 72}')
+    table = scored(code, "accuracy_reward", completions, prompts=(CHAT,) * 4, columns={"solution": ["$72$"] * 4},
+                   timeout=60.0)  # fmt: skip
+    assert table.rewards == ((0.0,), (1.0,), (0.0,), (0.0,))
+    assert "free text earns nothing" in " ".join(table.notes["accuracy_reward"])
+    assert "words or letters" in " ".join(table.notes["accuracy_reward"])
+
+
 def test_composition_traps_are_named(scored: Scored) -> None:
     """RW-09, RW-12."""
     code = """

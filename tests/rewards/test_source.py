@@ -126,6 +126,17 @@ def test_a_signature_that_trl_cannot_call_is_explained(code: str, what: str, rem
     assert problem.where == f"rewards.py:1 r{code[5]}"
 
 
+def test_trls_own_reward_is_known_to_want_a_column_of_its_name() -> None:
+    """DS-02: left to the training, it dies at step 0 for want of `solution`."""
+    code = "from trl.rewards import accuracy_reward as right, think_format_reward, get_cosine_scaled_reward"
+    (problem,) = check_signatures(functions(code), COLUMNS)
+    assert problem.where == "rewards.py:1 right"
+    assert "requires `solution`" in problem.what
+    assert "`answer`" in problem.remedy
+    assert check_signatures(functions(code), [*COLUMNS, "solution"]) == []
+    assert check_signatures(functions("from mine import accuracy_reward"), COLUMNS) == []
+
+
 @pytest.mark.parametrize(
     "code",
     [
