@@ -5,7 +5,12 @@ import pytest
 from grpo_tui.rewards.excuses import check_excuses
 from grpo_tui.rewards.kinds import FOLDER
 
-HEAD = "def f(completions, **kwargs):\n    out = []\n    for c in completions:\n        try:\n            out.append(g(c))\n"
+HEAD = """def f(completions, **kwargs):
+    out = []
+    for c in completions:
+        try:
+            out.append(g(c))
+"""
 
 
 @pytest.mark.parametrize(
