@@ -237,21 +237,24 @@ def _rewards(session: "Session", draft: Draft, data: "Data | Problem") -> Iterat
     for problem in found:  # a function defined twice trains, if perhaps not the one that was meant
         failed = _failed(problem, "rewards")
         yield replace(failed, level="warn") if problem in only_odd else failed
-    for problem in _looked_through(session.project / draft.rewards.file):
+    for problem in _looked_through(session.project / draft.rewards.file, session.project):
         yield Check("rewards", "warn", f"{problem.where}: {problem.what}", problem.remedy)
     if not found:
         words = ", ".join(f"{item.name} × {item.weight:g}" for item in draft.rewards.items)
         yield Check("rewards", "ok", f"Rewards: {one_line(words, 200)}. They were read, not run.")
 
 
-def _looked_through(path: Path) -> list[Problem]:
-    """What is known to go wrong with code like this, wherever in the file."""
+def _looked_through(path: Path, project: Path) -> list[Problem]:
+    """What is known to go wrong with code like this, wherever in the file of the rewards."""
     from grpo_tui.rewards.excuses import check_excuses
     from grpo_tui.rewards.patterns import check_patterns
-    from grpo_tui.rewards.source import read_text
+    from grpo_tui.rewards.source import missing_imports, read_text
 
     text = read_text(path)
-    return [] if isinstance(text, Problem) else [*check_patterns(text, path.name), *check_excuses(text, path.name)]
+    if isinstance(text, Problem):
+        return []
+    missing = missing_imports(text, path.name, (path.parent, project))
+    return [*missing, *check_patterns(text, path.name), *check_excuses(text, path.name)]
 
 
 def _script(project: Path, config: dict[str, Any]) -> Iterator[Check]:

@@ -6,9 +6,12 @@ How TRL calls them (1.16, `GRPOTrainer._calculate_rewards`): by keyword, with `p
 
 import ast
 import difflib
+import importlib.util
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
 
@@ -171,6 +174,42 @@ def check_signature(function: FunctionSource, columns: Sequence[str]) -> list[Pr
             )
         )
     return problems
+
+
+def missing_imports(code: str, file: str, folders: Sequence[Path]) -> list[Problem]:
+    """Modules that the code imports, wherever in it, and that neither this interpreter nor one of `folders` has.
+
+    The training would die at its first reward, after it has generated. Nothing is imported.
+    """
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError):
+        return []  # said by whoever reads the functions
+    wanted: dict[str, int] = {}
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [node.module]
+        for name in names:
+            wanted.setdefault(name.partition(".")[0], node.lineno)
+    return [
+        Problem(
+            f"{file}:{line}",
+            f"It imports {one_line(name, 60)}, which is not installed here.",
+            f"Install it ({sys.executable} -m pip install {one_line(name, 60).replace('_', '-')}), or put it there.",
+        )
+        for name, line in wanted.items()
+        if not _is_there(name, [str(folder) for folder in folders])
+    ]
+
+
+def _is_there(name: str, folders: Sequence[str]) -> bool:
+    if name in sys.stdlib_module_names:
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None or PathFinder.find_spec(name, folders) is not None
+    except ValueError:  # blocked, or loaded without a specification
+        return sys.modules.get(name) is not None
 
 
 def _unknown(function: FunctionSource, name: str, reachable: Sequence[str]) -> Problem:

@@ -179,7 +179,7 @@ class Trial:
         count = len(self.batch.completions)
         index, failure = next(iter(failures.items()))
         share = f" ({len(failures)} of {count} completions)" if len(failures) > 1 else ""
-        remedy = f"{failure.remedy} TRL catches no exception: catch it, and return None for what cannot be scored."
+        remedy = f"{failure.remedy}; TRL catches no exception: catch it, and return None for what cannot be scored."
         if len(failures) == count:
             other = self.caller.call(name, self.batch.other_format())
             if isinstance(other, dict) and other["outcome"] == "returned":

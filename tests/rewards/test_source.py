@@ -11,6 +11,7 @@ from grpo_tui.rewards.source import (
     check_opening_tag,
     check_signatures,
     duplicates,
+    missing_imports,
     nearest,
     read_code,
     read_functions,
@@ -166,6 +167,17 @@ def test_chosen_names_are_looked_up_and_only_they_are_checked() -> None:
     assert missing.remedy == "Did you mean `correct`?"
     (twice,) = check_signatures(found, COLUMNS, ["correct", "correct"])
     assert "more than once" in twice.what
+
+
+def test_modules_that_nobody_has_are_named_with_their_line_before_a_training_dies_of_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("raise RuntimeError('it is not run')")
+    code = "import json, mine\ndef f(completions):\n    from . import near\n    from no_such_judge.api import ask"
+    (problem,) = missing_imports(code, "rewards.py", [tmp_path])
+    assert problem.where == "rewards.py:4"
+    assert "imports no_such_judge" in problem.what
+    assert "pip install no-such-judge" in problem.remedy
+    assert [each.what.split()[2] for each in missing_imports(code, "r.py", [])] == ["mine,", "no_such_judge,"]
+    assert missing_imports("def (", "r.py", []) == []
 
 
 def test_the_nearest_column_is_found_by_meaning_before_spelling() -> None:
