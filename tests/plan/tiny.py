@@ -9,8 +9,8 @@ TEMPLATE = (
 )
 
 
-def write_tiny_model(folder: Path, hidden: int = 16, layers: int = 1, heads: int = 2) -> Path:
-    """Write a Llama with byte-level tokens into `folder`."""
+def write_tiny_model(folder: Path, hidden: int = 16, layers: int = 1, heads: int = 2, context: int = 256) -> Path:
+    """Write a Llama with byte-level tokens, which reads `context` of them, into `folder`."""
     import numpy as np
     from safetensors.numpy import save_file
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -46,7 +46,7 @@ def write_tiny_model(folder: Path, hidden: int = 16, layers: int = 1, heads: int
                 "num_attention_heads": heads,
                 "num_key_value_heads": heads,
                 "vocab_size": vocab,
-                "max_position_embeddings": 256,
+                "max_position_embeddings": context,
                 "tie_word_embeddings": True,
                 "eos_token_id": end,
                 "pad_token_id": tokenizer.token_to_id("<|endoftext|>"),
