@@ -12,8 +12,9 @@ IMPORTS = "from functools import wraps\nfrom inspect import iscoroutinefunction,
 CODE = '''\
 def only_answered(function):
     """The reward, asked about rows that have an answer; for the others it gives None, which TRL passes over."""
-    if "answer" not in signature(function).parameters:
-        return function
+    taken = signature(function).parameters.get("answer")
+    if taken is None or taken.default is not taken.empty:
+        return function  # it does without
 
     def narrowed(given):
         """The arguments for the rows with an answer, and what spreads a list for these over all rows."""
@@ -61,7 +62,7 @@ def may_be_missing(column: str, faults: Mapping[str, str]) -> bool:
 
 
 def only_answered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`only_answered` as CODE defines it: the function itself where it takes no `answer`."""
+    """`only_answered` as CODE defines it: the function itself where it does not require an `answer`."""
     made: Callable[..., Any] = _NAMESPACE["only_answered"](function)
     return made
 

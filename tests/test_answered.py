@@ -80,9 +80,12 @@ def test_what_is_no_list_of_rewards_is_left_to_the_trainer_to_refuse(wrong: Any)
     assert called(returns) == wrong
 
 
-def test_a_reward_that_takes_no_answer_is_itself() -> None:
-    assert only_answered(generated) is generated
-    assert only_answered(len) is len
+def test_a_reward_that_does_without_an_answer_is_itself() -> None:
+    def judge(completions: list[str], answer: list[str] | None = None, **kwargs: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    for function in (generated, len, judge, partial(exact, answer=["1"] * 4)):
+        assert only_answered(function) is function
 
 
 def test_rows_lack_an_answer_by_choice_or_where_no_column_was_named() -> None:

@@ -65,13 +65,13 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "missing_answer": Kind(
             "no answer",
             ("leave_out", "keep", "stop"),
-            "A reward has nothing to compare the completion with. Kept, rewards that take `answer` are not asked about"
-            " such a row and count as None, which TRL passes over; where all are None nothing is learnt.",
+            "A reward has nothing to compare the completion with. Kept, rewards that require `answer` are not asked"
+            " about such a row and count as None, which TRL passes over; where all are None nothing is learnt.",
         ),
         "unparsable": Kind(
             "the rule finds no answer",
             ("leave_out", "keep", "stop"),
-            "Another rule may find it. Kept, rewards that take `answer` are not asked about such a row.",
+            "Another rule may find it. Kept, rewards that require `answer` are not asked about such a row.",
         ),
         "leaked": Kind(
             "the prompt gives the answer away",

@@ -143,9 +143,11 @@ def score(
     if problem:
         return problem
     text = read_text(request.path)
-    read = text if isinstance(text, Problem) else read_code(text, request.path.name)
-    if isinstance(text, Problem) or isinstance(read, Problem):
-        return text if isinstance(text, Problem) else read
+    if isinstance(text, Problem):
+        return text
+    read = read_code(text, request.path.name)
+    if isinstance(read, Problem):
+        return read
     request = _completed(request)
     caller = Caller(worker, request.path, request.names, request.tokenizer, request.timeout)
     trial = Trial(caller, {function.name: function for function in read}, _batch(request), _gold_batch(request))

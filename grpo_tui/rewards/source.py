@@ -187,9 +187,12 @@ def missing_imports(code: str, file: str, folders: Sequence[Path]) -> list[Probl
         return []  # said by whoever reads the functions
     wanted: dict[str, int] = {}
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             names = [node.module]
+        else:
+            continue
         for name in names:
             wanted.setdefault(name.partition(".")[0], node.lineno)
     return [

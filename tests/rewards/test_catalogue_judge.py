@@ -1,4 +1,4 @@
-"""The judge: asked over HTTP, and never the reason why a training ends."""
+"""The judge: asked over HTTP, and no reason to end a training unless it is gone for good."""
 
 import json
 import threading
@@ -137,6 +137,29 @@ def test_rw_11_a_judge_that_cannot_be_reached_ends_nothing_and_is_counted() -> N
     rewards = function(prompts=["?"] * 2, completions=["a", ""], log_metric=metrics.__setitem__)
     assert rewards == [None, 0.0]
     assert metrics == {"judge/failed": 0.5}
+
+
+def test_rw_11_a_judge_that_stays_away_for_many_calls_ends_the_training() -> None:
+    """One that comes back in time starts the count anew."""
+    is_there = False
+
+    def now_and_then(body: dict[str, Any]) -> tuple[int, str]:
+        return (200, '{"score": 5}') if is_there else (503, "")
+
+    with serving(now_and_then) as (url, _):
+        function = functions(proposal("judge", url=url, tries=1, patience=3))["paid"]
+        calls = iter(range(100))
+
+        def ask() -> Any:
+            return function(prompts=["?"] * 2, completions=[f"a{next(calls)}", f"b{next(calls)}"])
+
+        assert [ask(), ask()] == [[None, None]] * 2
+        is_there = True
+        assert ask() == [0.5, 0.5]
+        is_there = False
+        assert [ask(), ask()] == [[None, None]] * 2
+        with pytest.raises(RuntimeError, match="graded too little in several calls"):
+            ask()
 
 
 def test_the_key_is_taken_from_the_environment_variable_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
