@@ -110,6 +110,25 @@ def test_the_script_really_trains_where_there_is_no_grpo_tui(tmp_path: Path, sch
     assert (project / "outputs/grpo/final/adapter_config.json").is_file()
 
 
+def test_the_script_keeps_none_from_comparisons_and_yaml_says_that_it_cannot(tmp_path: Path, schema: Schema) -> None:
+    """DS-04: `correct` would raise on the row without an answer."""
+    answers = draft(**{**PROJECT, "grpo__max_steps": 3})
+    answers = replace(
+        answers,
+        model=replace(answers.model, method="lora"),
+        dataset=replace(answers.dataset, faults={"missing_answer": "keep"}),
+    )
+    project, plan = written(tmp_path / "project", schema, answers)
+    rows = [{"question": f"{n}?", "answer": str(n) if n % 2 else None} for n in range(12)]
+    (project / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (project / "alone.py").write_text(exported(plan).text)
+    done = run([sys.executable, "alone.py"], project, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    state = json.loads((project / "outputs/grpo/checkpoint-3/trainer_state.json").read_text())
+    assert {"rewards/correct/mean", "rewards/length/mean"} <= state["log_history"][0].keys()
+    assert any("None" in note for note in render_yaml(plan, rewards_file="rewards.py").notes)
+
+
 @pytest.mark.slow
 def test_the_yaml_really_trains_with_trls_own_command(tmp_path: Path, schema: Schema) -> None:
     answers = draft(**PROJECT)
