@@ -12,7 +12,7 @@ from grpo_tui.draft import FACT_NAMES, RESTS_ON, Approval, Draft
 from grpo_tui.marks import file_hash, file_text
 from grpo_tui.pilot import rests_on
 from grpo_tui.problem import Problem
-from grpo_tui.session import Say, Session, now
+from grpo_tui.session import Say, Session, now, quiet
 from grpo_tui.tryout import score_consent
 
 if TYPE_CHECKING:
@@ -203,15 +203,16 @@ def write_files(session: Session, draft: Draft, outlook: Outlook, replaced: Coll
     """Write what the outlook shows; files edited by the user only if named in `replaced`."""
     from grpo_tui.plan import files
 
-    predicted = {} if outlook.plan.cpu else _predicted(session, draft, outlook.plan, lambda text: None)
+    predicted = {} if outlook.plan.cpu else _predicted(session, draft, outlook.plan)
     kept = replace(draft, review=replace(draft.review, predicted=predicted))
     return files.write(session.project, kept, outlook.changes, replaced)
 
 
-def _predicted(session: Session, draft: Draft, plan: Plan, say: Say) -> dict[str, int]:
+def _predicted(session: Session, draft: Draft, plan: Plan) -> dict[str, int]:
+    """Memory that the plan is said to need, for a run to be held against."""
     from grpo_tui.run.prediction import predicted
 
-    facts = session.planning_facts(draft, say)
+    facts = session.planning_facts(draft, quiet)
     return {} if isinstance(facts, Problem) else predicted(session.footing(plan, facts))
 
 

@@ -38,6 +38,10 @@ Say = Callable[[str], None]
 """Takes a sentence about how far something is."""
 
 
+def quiet(text: str) -> None:
+    """Nobody wants to know how far it is."""
+
+
 def now() -> str:
     """The time as the state file writes it: ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from grpo_tui import offers, preflight, state, tryout
 from grpo_tui.draft import STEPS, Draft, HardwareAnswer, RewardItem, TaskAnswer, finish
 from grpo_tui.problem import Problem
-from grpo_tui.session import Session, now
+from grpo_tui.session import Session, now, quiet
 
 WRITTEN = STEPS[: STEPS.index("launch")]
 """The steps that `walk` does: all but the start."""
@@ -30,10 +30,6 @@ def walk(session: Session, draft: Draft, done: Callable[[str], None] = lambda na
             return [problem]
         done(name)
     return draft
-
-
-def quiet(text: str) -> None:
-    """Nobody looks at how far a step is."""
 
 
 Result = Draft | Problem | list[Problem]

@@ -187,10 +187,9 @@ def signal_rows(
         return [head(palette, width, "Learning signal"), text(" ", (words, "muted"))]
     if signal is None:
         verdict, why, prompts, generations = kept.verdict, kept.why, kept.prompts, kept.generations
-        old = "" if current else ", before something changed"
     else:
         verdict, why, prompts, generations = signal.verdict, signal.why, len(signal.prompts), signal.generations
-        old = ""
+    old = "" if current else ", before something changed"
     state = "ok" if verdict == "will learn" else "warn"
     reading = text((f"{prompts} prompts × {generations}{old}", "muted"))
     rows = [head(palette, width, "Learning signal", reading=reading)]

@@ -1,7 +1,6 @@
 """What will be written, with the differences, and whether everything holds together."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -14,7 +13,8 @@ from grpo_tui.draft import Approval, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
-from .dialogs import Ask, Show, Type, listing
+from .consent import allowed, run_rewards
+from .dialogs import Show, Type, listing
 from .drawn import GLYPHS, Block, Column, Rows
 from .line import wrap
 from .step import FRAME_KEYS, Say, Step, Trouble
@@ -135,22 +135,7 @@ class ReviewStep(Step, inherit_bindings=False):
             self.app.call_from_thread(self.answer, preflight.reviewed(self.session, self.draft, found))
             return None
 
-        def about(width: int) -> Sequence[Text]:
-            words = (
-                f"Runs the functions of {self.draft.rewards.file} on rows of {self.draft.dataset.source}, in a process "
-                "of its own, without your tokens. Code can still read files and use the network."
-            )
-            return wrap(self.palette, one_line(words, 600), width)
-
-        def answered(yes: bool | None) -> None:
-            if yes and consent is not None:
-                self.answer(replace(self.draft, approvals=(*self.draft.approvals, consent)))
-                self.do(trial)
-
-        if consent is None:
-            self.do(trial)
-        else:
-            self.app.push_screen(Ask("Run the reward functions?", about, yes="run them", no="not now"), answered)
+        allowed(self, (consent,), run_rewards(self), lambda: self.do(trial))
 
     def _list(self, width: int) -> Sequence[Text]:
         if (outlook := self.outlook) is None:

@@ -1,9 +1,7 @@
 """The rewards tried on completions, before anything trains."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -12,20 +10,20 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from grpo_tui import pilot, tryout
-from grpo_tui.draft import Approval, Draft, PilotAnswer, ServerAnswer
+from grpo_tui.draft import Approval, Draft, PilotAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 from . import bench
-from .dialogs import Ask, Choose, Show, Type, Write, number
+from .consent import allowed, run_rewards
+from .dialogs import Choose, Show, Type, Write, number
 from .drawn import Block, Choice, Column, Rows
-from .line import wrap
-from .step import FRAME_KEYS, Say, Step, Trouble
+from .gather import Gathering
+from .step import FRAME_KEYS, Say, Trouble
 
 if TYPE_CHECKING:
     from grpo_tui.pilot import Reading
     from grpo_tui.rewards.bench import ScoreTable
-    from grpo_tui.rewards.probes import ProbeTable
     from grpo_tui.rewards.stored import Stored
     from grpo_tui.tryout import Trial
 
@@ -45,7 +43,7 @@ class Found:
     """What of the reading is kept in the project; None: the groups are of no pilot."""
 
 
-class ScoreStep(Step, inherit_bindings=False):
+class ScoreStep(Gathering, inherit_bindings=False):
     """Completions down, rewards across."""
 
     NAME = "score"
@@ -74,12 +72,7 @@ class ScoreStep(Step, inherit_bindings=False):
         *FRAME_KEYS,
     ]
 
-    trial: "Trial | None" = None
     table: "ScoreTable | None" = None
-    consent: Approval | None = None
-    """The yes that is still needed before the rewards run."""
-
-    probes: "ProbeTable | None" = None
     reading: "Reading | None" = None
     """What the groups on the bench say of a training; None: they are no groups."""
 
@@ -88,7 +81,7 @@ class ScoreStep(Step, inherit_bindings=False):
 
     scaling: tuple[str, str] = ("group", "sum_then_normalize")
     current = True
-    """What is kept of a pilot rests on the present model, data and rewards."""
+    """What is said of the learning signal is of the present model, data and rewards."""
 
     def body(self) -> ComposeResult:
         yield Rows("Completions", Column("completion"), empty="No completions yet. n writes one.", id="matrix")
@@ -113,7 +106,8 @@ class ScoreStep(Step, inherit_bindings=False):
         if isinstance(trial, Problem):
             return trial
         consent = tryout.score_consent(self.session, self.draft)
-        self.current = self.draft.score.pilot.rests_on == pilot.rests_on(self.session, self.draft)
+        score, of_pilot = self.draft.score, pilot.is_of_pilot(self.session, self.draft)
+        self.current = score.pilot.rests_on == pilot.rests_on(self.session, self.draft)
         if len(trial.samples) < 2 or consent is not None:
             return Found(trial=trial, consent=consent)
         say("Running the rewards…")
@@ -123,7 +117,9 @@ class ScoreStep(Step, inherit_bindings=False):
         reading = pilot.reading(self.session, self.draft, trial, table, say)
         before = tryout.first_paid(self.session, trial, table, self.scaling)
         kept = None
-        if reading is not None and pilot.is_of_pilot(self.session, self.draft):
+        if reading is not None:
+            self.current = of_pilot or score.completions != pilot.PILOT_FILE
+        if reading is not None and of_pilot:
             kept = pilot.answer_of(self.session, self.draft, reading.signal)
         return Found(trial=trial, table=table, reading=reading, before=before, kept=kept)
 
@@ -131,10 +127,8 @@ class ScoreStep(Step, inherit_bindings=False):
         assert isinstance(result, Found)
         self.trial, self.table, self.consent = result.trial, result.table, result.consent
         self.reading, self.before = result.reading, result.before
-        if result.kept is not None:
-            self.current = True
-            if result.kept != self.draft.score.pilot:
-                self.answer(replace(self.draft, score=replace(self.draft.score, pilot=result.kept)))
+        if result.kept is not None and result.kept != self.draft.score.pilot:
+            self.answer(replace(self.draft, score=replace(self.draft.score, pilot=result.kept)))
 
     def refresh_body(self) -> None:
         rows, trial = self.query_one("#matrix", Rows), self.trial
@@ -198,10 +192,6 @@ class ScoreStep(Step, inherit_bindings=False):
 
     # Samples
 
-    def _change(self, **changes: object) -> None:
-        score = replace(self.draft.score, skipped=False, **changes)  # type: ignore[arg-type]  # fields of ScoreAnswer
-        self.answer(replace(self.draft, score=score), look=True)
-
     def _own(self) -> int | None:
         """The place of the sample under the cursor among those written by hand."""
         if self.trial is None or not self.trial.samples:
@@ -236,7 +226,7 @@ class ScoreStep(Step, inherit_bindings=False):
 
         def written(value: str | None) -> None:
             if value is not None:
-                self._change(samples=(*samples[:at], value, *samples[at + 1 :]))
+                self.put(samples=(*samples[:at], value, *samples[at + 1 :]))
 
         self.app.push_screen(Write("Completion", samples[at], "What the model might answer."), written)
 
@@ -252,7 +242,7 @@ class ScoreStep(Step, inherit_bindings=False):
 
         def written(value: str | None) -> None:
             if value is not None:
-                self._change(samples=(*self._samples(), value))
+                self.put(samples=(*self._samples(), value))
 
         if self._by_hand():
             self.app.push_screen(
@@ -264,7 +254,7 @@ class ScoreStep(Step, inherit_bindings=False):
         at = self._own() if self._by_hand() else None
         if at is not None:
             samples = self._samples()
-            self._change(samples=samples[:at] + samples[at + 1 :])
+            self.put(samples=samples[:at] + samples[at + 1 :])
 
     def _samples(self) -> tuple[str, ...]:
         return tuple(sample.text for sample in self.trial.samples if sample.own) if self.trial else ()
@@ -274,89 +264,12 @@ class ScoreStep(Step, inherit_bindings=False):
 
         def typed(value: str | None) -> None:
             if value and value.isdigit() and int(value) > 0:
-                self._change(row=int(value) - 1)
+                self.put(row=int(value) - 1)
             elif value:
                 self.notify(f"{value} is not a row number.", severity="warning", markup=False)
 
         about = "Completions without a prompt of their own are scored against the right answer of this row, from 1."
         self.app.push_screen(Type("Row", str(self.draft.score.row + 1), about), typed)
-
-    # Completions from elsewhere
-
-    def action_gather(self) -> None:
-        """Choose which completions stand on the bench."""
-        present = self.draft.score.completions
-        offered = pilot.completion_places(self.session)
-        choices = (
-            Choice("", "by hand", "those of the recipe, and yours"),
-            *(Choice(place, label, note) for place, label, note in offered),
-            Choice("file", "a file…", "JSON lines with `completion`"),
-            Choice("run", "a run…", "its folder, in any project"),
-            Choice("model", "let the model complete some…", "in groups, as training will"),
-            Choice("server", "let a server complete some…", "vLLM, Ollama, a provider"),
-        )
-        errands: dict[str, Callable[[], None]] = {
-            "file": partial(self._type_place, "Completions file", "A file of JSON lines."),
-            "run": partial(self._type_place, "Run", "The folder of a run, of this project or another one."),
-            "model": self.action_pilot,
-            "server": self._ask_for_server,
-        }
-
-        def answered(place: str | None) -> None:
-            if place in errands:
-                errands[place]()
-            elif place is not None and place != present:
-                self._gather(place)
-
-        self.app.push_screen(Choose("Which completions?", choices, present), answered)
-
-    def _type_place(self, title: str, about: str) -> None:
-        def typed(name: str | None) -> None:
-            if name:
-                self._gather(name)
-
-        self.app.push_screen(Type(title, self.draft.score.completions, about, paths=self.session.project), typed)
-
-    def _gather(self, place: str) -> None:
-        self.probes = None
-        self._change(completions=place)
-
-    def _ask_for_server(self) -> None:
-        """Address, key and model of a server, one after the other."""
-        known = self.draft.score.server
-
-        def url_typed(url: str | None) -> None:
-            if url:
-                about = "The environment variable that holds its key, such as OPENAI_API_KEY; empty: it needs none."
-                self.app.push_screen(
-                    Type("Key", known.key_variable, about, check=variable_or_nothing), partial(key_typed, url)
-                )
-
-        def key_typed(url: str, variable: str | None) -> None:
-            if variable is not None:
-                self._look_for_models(ServerAnswer(url=url, key_variable=variable, model=known.model))
-
-        about = "With the version, as http://localhost:8000/v1. The prompts of some rows will be sent there."
-        self.app.push_screen(Type("Server", known.url, about), url_typed)
-
-    def _look_for_models(self, server: ServerAnswer) -> None:
-        def look(say: Say) -> Problem | None:
-            say("Asking the server for its models…")
-            names = pilot.server_models(server)
-            if isinstance(names, Problem):
-                return names
-            self.app.call_from_thread(self._choose_model, server, names)
-            return None
-
-        self.do(look)
-
-    def _choose_model(self, server: ServerAnswer, names: Sequence[str]) -> None:
-        def answered(name: str | None) -> None:
-            if name:
-                self._choose_prompts(replace(server, model=name))
-
-        choices = tuple(Choice(name, one_line(name, 60)) for name in names)
-        self.app.push_screen(Choose("Which of its models?", choices, server.model), answered)
 
     # Attacks, pilot, weights
 
@@ -370,74 +283,7 @@ class ScoreStep(Step, inherit_bindings=False):
             self.probes = found
             return None
 
-        if self.consent is not None:
-            self._ask_to_score(then=lambda: self.do(attack))
-        else:
-            self.do(attack)
-
-    def action_pilot(self) -> None:
-        """Let the model complete some prompts, and say whether there is anything to learn."""
-        self._choose_prompts(pilot.HERE)
-
-    def _choose_prompts(self, server: ServerAnswer) -> None:
-        """How many prompts are sampled; more of them say it more exactly."""
-
-        def look(say: Say) -> Problem | None:
-            say("Looking at the data…")
-            counts = pilot.prompt_counts(self.session, self.draft, say)
-            if isinstance(counts, Problem):
-                return counts
-            consent = pilot.sample_consent(self.session, self.draft, server)
-            self.app.call_from_thread(ask, counts, consent)
-            return None
-
-        def ask(counts: Sequence[tuple[int, str]], consent: Approval | None) -> None:
-            choices = tuple(Choice(str(count), f"{count:,} prompts", note) for count, note in counts)
-
-            def answered(count: str | None) -> None:
-                if count:
-                    self._ask_to_sample(int(count), server, consent)
-
-            if len(choices) == 1:
-                self._ask_to_sample(counts[0][0], server, consent)
-            else:
-                self.app.push_screen(Choose("How many prompts?", choices, choices[0].value), answered)
-
-        self.do(look)
-
-    def _ask_to_sample(self, prompts: int, server: ServerAnswer, consent: Approval | None) -> None:
-        def sampling(say: Say) -> Problem | None:
-            found = pilot.sample(self.session, self.draft, say, prompts=prompts, server=server)
-            if isinstance(found, Problem):
-                return found
-            self.app.call_from_thread(self.answer, found)
-            return None
-
-        def about(width: int) -> Sequence[Text]:
-            place = "the chosen GPU" if self.draft.hardware.gpus else "the CPU"
-            who = f"{server.model} at {server.url}" if server.url else f"{self.draft.model.name} on {place}"
-            leaves = f"The prompts are sent to {server.url}." if server.url else "Nothing leaves this machine."
-            return [
-                *wrap(
-                    self.palette,
-                    f"{one_line(who, 240)} completes {prompts:,} prompts of "
-                    f"{one_line(self.draft.dataset.source, 200)}, as many times each as the training will, "
-                    f"and {self.draft.rewards.file} scores them. They are kept in {pilot.PILOT_FILE}.",
-                    width,
-                ),
-                *wrap(self.palette, f"Nothing is trained. {leaves}", width, "muted"),
-            ]
-
-        def answered(yes: bool | None) -> None:
-            if yes and consent is not None:
-                given = [each for each in (consent, self.consent) if each is not None]
-                self.answer(replace(self.draft, approvals=(*self.draft.approvals, *given)))
-                self.do(sampling)
-
-        if consent is None and self.consent is None:
-            self.do(sampling)
-        else:
-            self.app.push_screen(Ask("Let the model try?", about, yes="let it", no="not now"), answered)
+        allowed(self, (self.consent,), run_rewards(self), lambda: self.do(attack))
 
     def action_weights(self) -> None:
         """Other weights; what they change is seen at once."""
@@ -554,45 +400,9 @@ class ScoreStep(Step, inherit_bindings=False):
         if self.doing or self.failed or ready:
             super().action_next()
         else:
-            self._ask_to_score()
-
-    def _ask_to_score(self, then: Callable[[], None] = lambda: None) -> None:
-        consent = self.consent
-
-        def about(width: int) -> Sequence[Text]:
-            names = ", ".join(self.draft.rewards.names)
-            return [
-                *wrap(
-                    self.palette,
-                    f"Runs {one_line(names, 200)} of {self.draft.rewards.file} on the completions, with the "
-                    f"prompts and the answers of {self.draft.dataset.source}.",
-                    width,
-                ),
-                self.palette.text(),
-                *wrap(
-                    self.palette,
-                    "In a process of its own, without your tokens. Code can still read files and use the "
-                    "network: read it first (c on the Rewards step). The yes holds for this file and this data.",
-                    width,
-                    "muted",
-                ),
-            ]
-
-        def answered(yes: bool | None) -> None:
-            if yes and consent is not None:
-                self.answer(replace(self.draft, approvals=(*self.draft.approvals, consent)), look=True)
-                then()
-
-        self.app.push_screen(Ask("Run the reward functions?", about, yes="run them", no="not now"), answered)
+            allowed(self, (self.consent,), run_rewards(self), self.look)
 
     def settle(self) -> Draft:
         if self.trial is not None and self.trial.gathered:
             return self.draft
         return replace(self.draft, score=replace(self.draft.score, samples=self._samples()))
-
-
-def variable_or_nothing(text: str) -> str:
-    """A check: the name of an environment variable that is set here, or nothing. A pasted key is never one."""
-    if not text or text in os.environ:
-        return ""
-    return "No such variable is set here. Type its name, not the key; export it before grpo-tui is started."

@@ -12,6 +12,7 @@ from grpo_tui.draft import Draft
 from grpo_tui.inert import inert
 from grpo_tui.plan import export, files
 from grpo_tui.problem import Problem
+from grpo_tui.session import quiet
 
 if TYPE_CHECKING:
     from grpo_tui.session import Session
@@ -97,13 +98,13 @@ def _made(args: argparse.Namespace, session: "Session") -> tuple[dict[Path, str]
         return config
     loaded = state.load(session.project)
     draft = files.with_config(loaded.draft if isinstance(loaded, state.Loaded) else Draft(), config)
-    data = session.data(draft, _quiet)
+    data = session.data(draft, quiet)
     if isinstance(data, Problem):
         return data
     plan = files.plan_of(config, rows=data.usable)
     if isinstance(plan, list):
         return plan[0]
-    tuned = session.checked_plan(draft, _quiet)
+    tuned = session.checked_plan(draft, quiet)
     if not isinstance(tuned, list):
         plan = export.explained(plan, tuned)
     output = Path.cwd() / args.output if args.output else session.project / NAMES[args.format]
@@ -133,7 +134,7 @@ def _prompts(session: "Session", draft: Draft) -> str | Problem:
     from grpo_tui.dataset.prompts import functions
     from grpo_tui.dataset.rows import UnreadableError
 
-    data = session.data(draft, _quiet)
+    data = session.data(draft, quiet)
     if isinstance(data, Problem):
         return data
     limit = draft.dataset.prompt_limit
@@ -145,7 +146,3 @@ def _prompts(session: "Session", draft: Draft) -> str | Problem:
         return error.problem
     except SystemExit as stopped:  # the code ends itself at a row that was chosen to stop training
         return Problem("data", str(stopped), "Correct the row, or choose to leave such rows out.")
-
-
-def _quiet(text: str) -> None:
-    """Nobody looks at how far it is."""

@@ -215,11 +215,6 @@ def prepare_function(answer: DatasetAnswer) -> Callable[[Row], Row | None]:
     return functions(answer)["prepare"]
 
 
-def held_out_function(answer: DatasetAnswer) -> Callable[[Row], bool]:
-    """`is_held_out` itself, for rows as they stand in the source."""
-    return functions(answer).get("is_held_out", _never)
-
-
 def functions(answer: DatasetAnswer) -> dict[str, Callable[..., Any]]:
     """The functions of `prepare_code` by name. Here `prepare` and `prompt_of` return None where the code stops."""
     namespace: dict[str, Any] = {"__name__": "prepare"}

@@ -113,16 +113,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def find_config(
-    name: str, revision: str = "", *, project: Path = Path(), environ: Mapping[str, str] = os.environ
-) -> dict[str, Any] | Problem:
-    """The content of the model's `config.json`."""
-    found = locate(name, revision, project=project, environ=environ)
-    if isinstance(found, Problem):
-        return found
-    return _config(found[0])
-
-
 def _config(folder: Path) -> dict[str, Any] | Problem:
     path = folder / "config.json"
     try:

@@ -2,6 +2,7 @@
 
 import ast
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,6 @@ from grpo_tui.dataset.mapping import RULES
 from grpo_tui.dataset.prompts import (
     RESERVED,
     functions,
-    held_out_function,
     leaks_function,
     prepare_code,
     prepare_function,
@@ -28,6 +28,10 @@ USER = {"role": "user", "content": "2+2?"}
 
 def prepared(row: Row, **answer: Any) -> Row | None:
     return prepare_function(DatasetAnswer(**answer))(row)
+
+
+def held_out_function(answer: DatasetAnswer) -> Callable[[Row], bool]:
+    return functions(answer).get("is_held_out", lambda row: False)
 
 
 def extracted(value: Any, rule: str, argument: str = "") -> Any:

@@ -10,7 +10,6 @@ import pytest
 from grpo_tui.plan.model import (
     ModelFacts,
     cache_folder,
-    find_config,
     is_hub_id,
     read_headers,
     read_model,
@@ -155,7 +154,6 @@ def test_a_model_of_the_hub_is_found_in_the_cache_by_its_reference(tmp_path: Pat
     facts = read_model("team/tiny", environ=environ)
     assert isinstance(facts, ModelFacts)
     assert facts.commit == "abc123"
-    assert find_config("team/tiny", environ=environ) == TINY
     other = read_model("team/tiny", "v2", environ=environ)
     assert isinstance(other, Problem)
     assert "revision v2" in other.what

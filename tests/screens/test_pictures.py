@@ -138,8 +138,9 @@ def test_groups_of_completions_on_the_bench(size: str, written: Session, snap_co
         for number, row in enumerate(rows[:20])
         for at in range(4)
     ]
-    (written.project / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    app = app_at(written, "score", score=ScoreAnswer(completions="mine.jsonl"))
+    (written.project / "kept").mkdir(exist_ok=True)  # aside: files beside the project's own are offered as data
+    (written.project / "kept" / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    app = app_at(written, "score", score=ScoreAnswer(completions="kept/mine.jsonl"))
     assert snap_compare(app, terminal_size=SIZES[size], run_before=settled("down", "down"))
 
 

@@ -222,4 +222,8 @@ async def test_a_server_completes_the_prompts_after_a_yes_that_names_it(
             assert "256 in groups of 8" in text_of(step)
             assert step.draft.score.server.model == "big"
             assert step.draft.score.pilot.verdict == "reward silent"
+            assert "before something changed" not in text_of(step)
+            shorter = replace(step.draft.dataset, max_prompt_tokens=4000)
+            step.answer(replace(step.draft, dataset=shorter), look=True)
+            await until(pilot, "other data", lambda: "before something changed" in text_of(step) and not step.doing)
         assert {body["model"] for path, body, _ in server.asked if path.endswith("completions")} == {"big"}
