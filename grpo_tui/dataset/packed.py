@@ -20,15 +20,39 @@ _LOOKED_AT = 4 << 20
 """So many bytes are unpacked to learn how much smaller the file is than its content."""
 
 
-def _zstandard(file: BinaryIO) -> Any:
-    import zstandard
+class _ZstandardFrames:
+    """The content of a zstandard file. Raises EOFError where its last frame has no end, which the library's own reader
+    takes for the end of the file."""
 
-    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
+    _PIECE = 1 << 12
+    """So many bytes are unpacked at once: a block of 128 KiB may stand in four."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._content = io.BytesIO()
+        self._frame: Any = None
+        self._behind = b""
+
+    def read(self, size: int) -> bytes:
+        import zstandard
+
+        while not (block := self._content.read(size)):
+            packed = self._behind or self._file.read(self._PIECE)
+            if not packed:
+                if self._frame is not None:
+                    raise EOFError("its last frame has no end")
+                return b""
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._content, self._behind = io.BytesIO(self._frame.decompress(packed)), b""
+            if self._frame.eof:
+                self._behind, self._frame = self._frame.unused_data, None
+        return block
 
 
 PACKED: Mapping[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
-    ".zst": _zstandard,
+    ".zst": _ZstandardFrames,
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
 }
@@ -144,4 +168,4 @@ def _errors(path: Path) -> tuple[type[Exception], ...]:
         return (OSError, EOFError, zlib.error, lzma.LZMAError)
     import zstandard
 
-    return (OSError, zstandard.ZstdError)
+    return (OSError, EOFError, zstandard.ZstdError)
