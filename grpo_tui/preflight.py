@@ -94,9 +94,11 @@ def outlook(session: Session, draft: Draft, say: Say) -> Outlook | list[Problem]
     data = session.data(draft, say)
     if isinstance(data, Problem):
         return data
+    if data.stop is not None:
+        return data.stop
     rendered = {
         "config.toml": files.render_config(plan),
-        "train.py": render_train(plan, draft, data.code, data.load_call),
+        "train.py": render_train(plan, draft, data.code, data.load_call, data.load_code),
     }
     rendered |= optional_files(plan, draft)
     changes = files.changes(session.project, draft, rendered)

@@ -98,8 +98,19 @@ class Data:
     load_call: str
     """The expression that loads the rows."""
 
+    load_code: str
+    """Source of what that calls beside the library; empty: nothing."""
+
     reasons: Mapping[str, str]
     """Field of the answer to why it was proposed."""
+
+    @property
+    def stop(self) -> Problem | None:
+        """The first fault that the training must not start with."""
+        fault = next((fault for fault in self.faults if fault.blocking), None)
+        if fault is None:
+            return None
+        return Problem("data", fault.text, f"Choose one of {', '.join(fault.choices)} for it in the wizard.")
 
     @property
     def rows_words(self) -> str:
@@ -120,8 +131,8 @@ def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
     from grpo_tui.dataset.mapping import choices, mapping_problems, propose
     from grpo_tui.dataset.prepared import prepared_columns
     from grpo_tui.dataset.prompts import prepare_code, prepare_function
-    from grpo_tui.dataset.rows import UnreadableError
-    from grpo_tui.dataset.sources import load_call
+    from grpo_tui.dataset.rows import BrokenRow, UnreadableError
+    from grpo_tui.dataset.sources import load_call, load_code
 
     answer = draft.dataset
     if problems := mapping_problems(answer, source.columns):
@@ -135,7 +146,9 @@ def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
     views = []
     for number, row in enumerate(first[:SHOWN_ROWS]):
         made = prepare(row)
-        views.append(RowView(number=number, raw=row, prepared=made, trouble="" if made else "This row is left out."))
+        trouble = str(row.problem) if isinstance(row, BrokenRow) else "" if made else "This row is left out."
+        views.append(RowView(number=number, raw=row, prepared=made, trouble=trouble))
+    loading = load_call(source, project, answer)
     return Data(
         source=source,
         complete=False,
@@ -150,7 +163,8 @@ def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
         lengths=None,
         advice="",
         code=prepare_code(answer),
-        load_call=load_call(source, project),
+        load_call=loading,
+        load_code=load_code(loading),
         reasons={
             name: why
             for name, why in proposed.reasons.items()
@@ -167,6 +181,7 @@ def survey(
     `worker` gives the worker of a name; `say` takes sentences about how far it is.
     """
     from grpo_tui.dataset import faults, lengths
+    from grpo_tui.dataset.rows import BrokenRow
 
     answer, data = draft.dataset, glance(project, draft, source)
     if isinstance(data, Problem):
@@ -193,7 +208,8 @@ def survey(
     def counted(view: RowView) -> RowView:
         over = bool(answer.prompt_limit) and by_row.get(view.number, 0) > answer.prompt_limit
         reasons = [fault.text for fault in scan.faults if view.number in fault.rows and fault.choice == "leave_out"]
-        trouble = (reasons or ["This row is left out."])[0] if view.prepared is None or over else ""
+        trouble = view.trouble if isinstance(view.raw, BrokenRow) else (reasons or ["This row is left out."])[0]
+        trouble = trouble if view.prepared is None or over else ""
         return replace(view, tokens=by_row.get(view.number), trouble=trouble)
 
     over_long = next((each.count for each in scan.faults if each.kind == "over_long" and each.choice != "keep"), 0)

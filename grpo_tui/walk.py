@@ -60,10 +60,7 @@ def _dataset(session: Session, draft: Draft) -> Result:
     data = session.data(mapped, quiet)
     if isinstance(data, Problem):
         return data
-    stop = next((fault for fault in data.faults if fault.blocking), None)
-    if stop is not None:
-        return Problem("data", stop.text, f"Choose one of {', '.join(stop.choices)} for it in the wizard.")
-    return mapped
+    return data.stop or mapped
 
 
 def _rewards(session: Session, draft: Draft) -> Result:

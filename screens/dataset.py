@@ -402,7 +402,7 @@ class DatasetStep(Step, inherit_bindings=False):
         def rows(width: int) -> Sequence[Text]:
             return [
                 row
-                for name, value in view.raw.items()
+                for name, value in (view.raw or {"": view.trouble}).items()  # a broken line has no value
                 for row in wrap(
                     self.palette,
                     inert(str(value), 4000),

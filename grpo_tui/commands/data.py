@@ -12,7 +12,7 @@ from grpo_tui.child import Worker
 from grpo_tui.dataset import faults, lengths, mapping, prompts, sources
 from grpo_tui.dataset.extraction import Extraction, extraction
 from grpo_tui.dataset.prepared import prepared_columns
-from grpo_tui.dataset.rows import Row, UnreadableError
+from grpo_tui.dataset.rows import BrokenRow, Row, UnreadableError
 from grpo_tui.draft import DatasetAnswer, Example
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
@@ -131,9 +131,13 @@ def _look(args: argparse.Namespace, source: sources.Source, chosen: Mapping[str,
     }
     if problems:
         return _refuse(args, problems, report)
-    prepare = prompts.prepare_function(answer)
+    prepare, loading = prompts.prepare_function(answer), sources.load_call(counted, answer=answer)
     report |= {
-        "sample": [{"row": row, "prepared": prepare(row)} for row in head[:SHOWN_ROWS]],
+        "sample": [
+            {"row": row, "prepared": prepare(row)}
+            | ({"broken": str(row.problem)} if isinstance(row, BrokenRow) else {})
+            for row in head[:SHOWN_ROWS]
+        ],
         "mapping": {
             "prompt": answer.prompt,
             "answer": answer.answer,
@@ -143,7 +147,8 @@ def _look(args: argparse.Namespace, source: sources.Source, chosen: Mapping[str,
         },
         "prepared": [column.as_json() for column in prepared_columns(head, answer)],
         "code": prompts.prepare_code(answer),
-        "load": sources.load_call(counted),
+        "load": loading,
+        "load_code": sources.load_code(loading),
     }
     if answer.answer:
         tried = extraction(counted.iterate(TRIED_ROWS), answer)
@@ -281,6 +286,9 @@ def _mapping_lines(report: dict[str, Any]) -> list[str]:
 def _sample_lines(report: dict[str, Any]) -> list[str]:
     lines = []
     for number, sample in enumerate(report["sample"], 1):
+        if "broken" in sample:
+            lines += [f"Row {number} is broken", f"  {one_line(sample['broken'], 400)}"]
+            continue
         lines += [f"Row {number} as it is", *(_pair(name, value) for name, value in sample["row"].items())]
         if sample["prepared"] is None:
             lines.append(f"Row {number} is left out")
@@ -347,6 +355,7 @@ def _code_lines(report: dict[str, Any]) -> list[str]:
     return [
         "Loaded by",
         f"  {inert(report['load'])}",
+        *(f"  {line}".rstrip() for line in inert(report["load_code"]).rstrip().split("\n") if report["load_code"]),
         "Code of the transformation, as train.py holds it",
         *(f"  {line}".rstrip() for line in inert(report["code"]).rstrip().split("\n")),
     ]

@@ -101,6 +101,8 @@ def _made(args: argparse.Namespace, session: "Session") -> tuple[dict[Path, str]
     data = session.data(draft, quiet)
     if isinstance(data, Problem):
         return data
+    if data.stop is not None:
+        return data.stop
     plan = files.plan_of(config, rows=data.usable)
     if isinstance(plan, list):
         return plan[0]
@@ -120,8 +122,8 @@ def _made(args: argparse.Namespace, session: "Session") -> tuple[dict[Path, str]
     except (OSError, UnicodeDecodeError):
         return Problem(draft.rewards.file, "It is not there, or no text.", "Choose the rewards in the wizard first.")
     script = export.render_script(
-        plan, prepare=data.code, load=data.load_call, rewards=rewards, rewards_file=draft.rewards.file,
-        name=output.name,
+        plan, prepare=data.code, load=data.load_call, load_code=data.load_code, rewards=rewards,
+        rewards_file=draft.rewards.file, name=output.name,
     )  # fmt: skip
     if isinstance(script, Problem):
         return script

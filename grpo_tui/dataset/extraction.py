@@ -6,7 +6,7 @@ from typing import Any
 
 from grpo_tui.dataset.mapping import rule_problem
 from grpo_tui.dataset.prompts import functions
-from grpo_tui.dataset.rows import Row, UnreadableError
+from grpo_tui.dataset.rows import BrokenRow, Row, UnreadableError
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
 
@@ -40,6 +40,7 @@ class Extraction:
     """Rows that hold no text at all: no rule could find an answer there."""
 
     looked_at: int
+    """Broken lines do not count."""
 
     @property
     def found_count(self) -> int:
@@ -71,6 +72,8 @@ def extraction(rows: Iterable[Row], answer: DatasetAnswer, shown: int = SHOWN) -
     failed_count = missing_count = looked_at = 0
     try:
         for at, row in enumerate(rows):
+            if isinstance(row, BrokenRow):
+                continue
             looked_at += 1
             text = as_text(value_of(row, answer.answer)) or ""
             found = None if not text.strip() else text if extract is None else extract(text)

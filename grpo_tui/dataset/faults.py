@@ -18,7 +18,7 @@ from grpo_tui.dataset.prompts import (
     left_out_function,
     loses_digits_function,
 )
-from grpo_tui.dataset.rows import Row, UnreadableError, never
+from grpo_tui.dataset.rows import BrokenRow, Row, UnreadableError, never
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
@@ -41,6 +41,12 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
+        "broken_line": Kind(
+            "line that is no JSON object",
+            ("stop", "leave_out"),
+            "The library that training reads with refuses the whole file for it. Left out, these lines alone are passed"
+            " over.",
+        ),
         "null": Kind(
             "no prompt",
             ("leave_out", "stop"),
@@ -136,7 +142,7 @@ class Fault:
     kind: str
     count: int
     rows: tuple[int, ...]
-    """Numbers of the first such rows, from 0, at most NAMED_ROWS."""
+    """Numbers of the first such rows, from 0, at most NAMED_ROWS. Of JSON lines these count all but the blank ones."""
 
     choice: str
     choices: tuple[str, ...]
@@ -250,10 +256,14 @@ class _Look:
         self._taken = _taken(answer)
         self._reserved: dict[str, None] = {}
         self._chat_for_plain = 0
+        self._broken: Problem | None = None
 
     def at(self, at: int, row: Row) -> None:
         """Look at row `at`."""
         self.rows = at + 1
+        if isinstance(row, BrokenRow):
+            self._look_at_broken(at, row.problem)
+            return
         asked = self._look_at_prompt(at, row)
         if self._as_text is not None:
             self._look_at_answer(at, row, asked)
@@ -262,6 +272,11 @@ class _Look:
         self._types.look(at, row)
         self._reserved.update(dict.fromkeys(name for name in row if name in self._taken))
         self._look_at_use(at, row)
+
+    def _look_at_broken(self, at: int, problem: Problem) -> None:
+        self._tally.add("broken_line", at)
+        self._marks.append(0)
+        self._broken = self._broken or problem
 
     def _look_at_prompt(self, at: int, row: Row) -> Any:
         """What the row asks, None if nothing."""
@@ -306,11 +321,18 @@ class _Look:
     def sum_up(self, prompt_lengths: Mapping[int, int]) -> None:
         """Add the faults that only all rows together show."""
         _add_repeated(self._tally, self._marks)
+        self._add_broken()
         self._add_leaked()
         self._add_mixed_types()
         self._add_mixed_kinds()
         self._add_reserved()
         self._add_over_long(prompt_lengths)
+
+    def _add_broken(self) -> None:
+        if self._broken is not None:
+            count = self._tally.counts["broken_line"]
+            where = f"{count} of {self.rows} rows, the first in {self._broken.where}"
+            self._tally.texts["broken_line"] = one_line(f"{where}: {self._broken.what.rstrip('.')}.", 300)
 
     def _add_leaked(self) -> None:
         leaked = self._leaked

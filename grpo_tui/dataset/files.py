@@ -9,7 +9,7 @@ from grpo_tui.dataset.arrow_rows import open_arrow, open_parquet
 from grpo_tui.dataset.delimited import DelimitedRows, describe, open_delimited
 from grpo_tui.dataset.json_rows import JSONRows, open_json
 from grpo_tui.dataset.packed import check_regular, is_packed, open_bytes, packing_problem, unpacked_name
-from grpo_tui.dataset.rows import Column, Reader, Row
+from grpo_tui.dataset.rows import BrokenRow, Column, Reader, Row
 from grpo_tui.dataset.source import Source, described
 from grpo_tui.dataset.text import encoding_of
 from grpo_tui.inert import one_line
@@ -176,7 +176,7 @@ class Several:
     def iterate(self, start: int = 0) -> Iterator[Row]:
         names = [column.name for column in self.columns]
         for row in islice((row for reader in self.readers for row in reader.iterate()), start, None):
-            yield {**dict.fromkeys(names), **row}
+            yield row if isinstance(row, BrokenRow) else {**dict.fromkeys(names), **row}
 
     def count(self, cancelled: Callable[[], bool]) -> int:
         return sum(reader.count(cancelled) for reader in self.readers)

@@ -1,6 +1,7 @@
 """Rows from JSON files: one object a line, objects one after the other, an array, or one object that holds them."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -8,14 +9,30 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from grpo_tui.dataset.json_text import REPAIR, Stream, decode, parses, refusal, too_deep, too_long
-from grpo_tui.dataset.packed import content_size, is_packed, open_bytes, open_text
-from grpo_tui.dataset.rows import HEAD_BYTES, HEAD_ROWS, Column, LongNumberError, Row, UnreadableError, conform, infer
+from grpo_tui.dataset.packed import content_size, open_bytes, open_text
+from grpo_tui.dataset.rows import (
+    HEAD_BYTES,
+    HEAD_ROWS,
+    BrokenRow,
+    Column,
+    LongNumberError,
+    Row,
+    UnreadableError,
+    conform,
+    infer,
+)
 from grpo_tui.dataset.text import BYTEWISE, undecodable
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
 WHOLE_BYTES = 64 << 20
 """One JSON object up to this size is read as a whole to see what it holds; of a larger one only its first list."""
+
+_BLANK = " \t\r\n"
+"""What JSON takes for space: a line of nothing else is no row."""
+
+HALF = 0.5
+"""A file whose first line is broken is one of rows by line if at least this share of its first lines are rows."""
 
 _BLOCK = 1 << 18
 _REFUSED = 2**64
@@ -43,13 +60,13 @@ class JSONRows:
     def iterate(self, start: int = 0) -> Iterator[Row]:
         for number, value in enumerate(islice(self._raw(), start, None), start + 1):
             try:
-                yield conform(value, self.columns)
+                yield value if isinstance(value, BrokenRow) else conform(value, self.columns)
             except LongNumberError as error:
                 raise UnreadableError(too_long(f"{self.path}, row {number}")) from error
 
     def count(self, cancelled: Callable[[], bool]) -> int:
         if self.layout == "lines" and self.encoding in BYTEWISE:
-            return _count_lines(self.path, cancelled)
+            return _count_lines(self.path, self.encoding, cancelled)
         number = 0
         for number, _ in enumerate(self._raw(), 1):  # the last number is the count
             if number % 1000 == 0 and cancelled():
@@ -62,24 +79,29 @@ class JSONRows:
 
     def _lines(self, file: TextIO) -> Iterator[Row | None]:
         number = 0
+        held: tuple[int, str, ValueError] | None = None  # a broken line: only what follows shows if it is the last
         try:
             for number, line in enumerate(file, 1):
-                if line.isspace():
+                if not line.strip(_BLANK):
                     continue
+                if held is not None:
+                    yield BrokenRow(_broken_line(self.path, *held, last=False))
+                    held = None
                 try:
                     value = decode(line)
                 except RecursionError as error:
                     raise UnreadableError(too_deep(f"{self.path}, line {number}")) from error
                 except ValueError as error:
-                    last = not line.endswith("\n") or not file.read(65536).strip()
-                    raise UnreadableError(_broken_line(self.path, number, line, error, last)) from error
+                    held = (number, line, error)
+                    continue
                 if refused := refusal(value, line):
                     raise UnreadableError(refused(f"{self.path}, line {number}"))
-                if value is not None and not isinstance(value, dict):
-                    raise UnreadableError(_no_object(f"{self.path}, line {number}", value))
-                yield value
+                no_row = value is not None and not isinstance(value, dict)
+                yield BrokenRow(_no_object(f"{self.path}, line {number}", value)) if no_row else value
         except UnicodeError as error:
             raise UnreadableError(undecodable(self.path, error, number + 1)) from error
+        if held is not None:
+            yield BrokenRow(_broken_line(self.path, *held, last=True))
 
     def _concatenated(self, file: TextIO) -> Iterator[Row | None]:
         stream = Stream(file, self.path)
@@ -126,24 +148,64 @@ _READ: Mapping[str, Callable[[JSONRows, TextIO], Iterator[Row | None]]] = {
 
 
 def open_json(path: Path, encoding: str, field: str = "") -> JSONRows | Problem:
-    """The file's layout and columns from its beginning, and whether its last line is whole. Raises OSError."""
+    """The file's layout and columns from its beginning. Raises OSError.
+
+    Of a file of lines a line may be broken; a file of which all the first lines are is refused.
+    """
     try:
-        found = _layout(path, encoding, field)
+        found = _layout_of_some_rows(path, encoding, field)
         if isinstance(found, Problem):
             return found
-        if found.layout == "lines" and (cut := _last_line(path, encoding)) is not None:
-            return cut
-        rows: list[Row] = []
-        size = 0
-        for row in islice(found._raw(), HEAD_ROWS):
-            rows.append(row or {})
-            if (size := size + len(str(row))) > HEAD_BYTES:
-                break
+        rows = _head(found)
     except UnreadableError as error:
         return error.problem
     except UnicodeError as error:
         return undecodable(path, error, 1)
+    broken = [row for row in rows if isinstance(row, BrokenRow)]
+    if broken and len(broken) == len(rows):
+        return broken[0].problem
     return replace(found, columns=infer(rows), looked_at=len(rows))
+
+
+def _layout_of_some_rows(path: Path, encoding: str, field: str) -> JSONRows | Problem:
+    """The layout, also where the first line, which would show it, is broken. Raises UnreadableError and OSError."""
+    try:
+        found = _layout(path, encoding, field)
+        if isinstance(found, JSONRows) and found.layout == "concatenated":
+            _head(found)
+    except UnreadableError:
+        if _share_of_rows(path, encoding) < HALF:
+            raise
+        return JSONRows(path, encoding, "lines")
+    return found
+
+
+def _head(found: JSONRows) -> list[Row]:
+    """The first rows. Raises UnreadableError."""
+    rows: list[Row] = []
+    size = 0
+    for row in islice(found._raw(), HEAD_ROWS):
+        rows.append({} if row is None else row)
+        if (size := size + len(str(row))) > HEAD_BYTES:
+            break
+    return rows
+
+
+def _share_of_rows(path: Path, encoding: str) -> float:
+    """The share of the first lines, from 0 to 1, that are a whole object each.
+
+    Objects indented inside another one do not count, and in an array with a line for each row only the last one has no
+    comma behind it.
+    """
+    whole = lines = size = 0
+    with open_text(path, encoding, "\n") as file:
+        for line in islice(iter(lambda: file.readline(WHOLE_BYTES), ""), HEAD_ROWS):
+            if line.strip(_BLANK):
+                lines += 1
+                whole += line.startswith("{") and parses(line)
+            if (size := size + len(line)) > WHOLE_BYTES:
+                break
+    return whole / max(1, lines)
 
 
 def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
@@ -152,10 +214,11 @@ def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
         first = stream.peek()
         if not first:
             return Problem(str(path), "The file is empty.", "Choose a file with rows in it.")
-        if first == "[":
-            return JSONRows(path, encoding, "array")
-        if first != "{":
-            return _no_json(path, stream.ahead())
+        ahead = stream.ahead()
+    if first == "[":
+        return JSONRows(path, encoding, "lines" if _is_list_among_rows(path, encoding) else "array")
+    if first != "{":
+        return JSONRows(path, encoding, "lines") if _share_of_rows(path, encoding) >= HALF else _no_json(path, ahead)
     with open_text(path, encoding, "\n") as file:
         number, line = next(
             (number, line)
@@ -164,7 +227,8 @@ def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
         )
         rest = file.read(65536).strip()
     if line.rstrip().endswith(",") and rest and parses(line.rstrip().rstrip(",")):
-        return _commas(path, number)
+        # Of an array without brackets, of two rows, half of the lines are whole.
+        return JSONRows(path, encoding, "lines") if _share_of_rows(path, encoding) > HALF else _commas(path, number)
     if rest and parses(line):
         return JSONRows(path, encoding, "lines")
     with open_text(path, encoding, "\n") as file:
@@ -178,6 +242,13 @@ def _layout(path: Path, encoding: str, field: str) -> JSONRows | Problem:
     if following:
         return JSONRows(path, encoding, "concatenated")
     return _one_object(path, encoding, field, value)
+
+
+def _is_list_among_rows(path: Path, encoding: str) -> bool:
+    """Is the list that the file begins with a line of its own among rows?"""
+    with open_text(path, encoding, "\n") as file:
+        line = next((line for line in iter(lambda: file.readline(HEAD_BYTES), "") if line.strip(_BLANK)), "")
+    return len(line) < HEAD_BYTES and parses(line) and _share_of_rows(path, encoding) >= HALF
 
 
 def _one_object(path: Path, encoding: str, field: str, value: dict[str, Any]) -> JSONRows | Problem:
@@ -264,33 +335,7 @@ def _as_row(value: Any, stream: Stream) -> Row | None:
     raise UnreadableError(_no_object(f"{stream.path}, line {stream.line()}", value))
 
 
-def _last_line(path: Path, encoding: str) -> Problem | None:
-    """What is wrong with the last line: a copy that was broken off, or a file still being written, ends in half one."""
-    if encoding not in BYTEWISE or is_packed(path):
-        return None  # found when it is read
-    with open_bytes(path) as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - HEAD_BYTES))
-        tail = file.read().rstrip()
-    line = tail.rpartition(b"\n")[2].decode(encoding, "replace").lstrip("\ufeff")
-    if len(line) >= HEAD_BYTES or parses(line):
-        return None
-    return _broken_line(path, _line_number(path), line, None, True)
-
-
-def _line_number(path: Path) -> int:
-    """Number of the last line that is not blank, from 1."""
-    number, last = 1, 1
-    with open_bytes(path) as file:
-        while block := file.read(_BLOCK):
-            stripped = block.rstrip()
-            if stripped:
-                last = number + stripped.count(b"\n")
-            number += block.count(b"\n")
-    return last
-
-
-def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
+def _count_lines(path: Path, encoding: str, cancelled: Callable[[], bool]) -> int:
     """Lines that are not blank: newlines are counted by blocks, lines are looked at only where one may be blank."""
     import numpy
 
@@ -299,6 +344,8 @@ def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
     is_end, larger = numpy.empty(_BLOCK, numpy.bool_), numpy.empty(_BLOCK, numpy.uint8)
     rows, open_line = 0, False  # is there text since the last newline?
     with open_bytes(path) as file:
+        if encoding == "utf-8-sig":
+            file.seek(len(BOM_UTF8))
         while (size := file.readinto(block)) and not cancelled():
             first, last = block.find(b"\n", 0, size), block.rfind(b"\n", 0, size)
             if first < 0:
@@ -318,7 +365,7 @@ def _count_lines(path: Path, cancelled: Callable[[], bool]) -> int:
     return rows + open_line
 
 
-def _broken_line(path: Path, number: int, line: str, error: ValueError | None, last: bool) -> Problem:
+def _broken_line(path: Path, number: int, line: str, error: ValueError, *, last: bool) -> Problem:
     where = f"{path}, line {number}"
     text = line.strip()
     if text.endswith(",") and parses(text[:-1]):
@@ -327,8 +374,7 @@ def _broken_line(path: Path, number: int, line: str, error: ValueError | None, l
         return Problem(
             where, "The last line looks cut off: the copy was broken off, or it is still being written.", REPAIR
         )
-    said = f" ({error})" if error else ""
-    return Problem(where, f"The line is no valid JSON{said}: {one_line(text, 60)}", "Correct the file there.")
+    return Problem(where, f"The line is no valid JSON ({error}): {one_line(text, 60)}", "Correct the file there.")
 
 
 def _commas(path: Path, number: int) -> Problem:

@@ -482,6 +482,11 @@ def _prepare_rows(answer: DatasetAnswer) -> str:
             else '    raise SystemExit(f"Row {number} of the data asks the same again. Training was to stop there.")',
             "seen.add(mark)",
         ]
+    if answer.faults.get("broken_line") == "leave_out":
+        steps[:0] = [
+            "if all(value is None for value in row.values()):",
+            "    continue  # a broken line, or one with nothing in it",
+        ]
     numbered = any("number" in line for line in steps)
     body = [
         *setup,

@@ -53,8 +53,22 @@ class UnreadableError(Exception):
         self.problem = problem
 
 
+class BrokenRow(dict[str, Any]):
+    """Stands for a line that is no JSON object: a row without a column, which becomes no prompt; `problem` says why.
+
+    It has a number like any other row, so that row numbers are everywhere those of the lines that are not blank.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__()
+        self.problem = problem
+
+
 class Reader(Protocol):
-    """Rows of one kind of file, again and again from the start, in constant memory."""
+    """Rows of one kind of file, again and again from the start, in constant memory.
+
+    A broken line of JSON lines is a BrokenRow; whatever else cannot be read raises UnreadableError.
+    """
 
     @property
     def columns(self) -> tuple[Column, ...]: ...

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grpo_tui.dataset.arrow_rows import ArrowRows
 from grpo_tui.dataset.packed import content_size, is_packed
-from grpo_tui.dataset.rows import Column, Reader, Row, UnreadableError, never
+from grpo_tui.dataset.rows import BrokenRow, Column, Reader, Row, UnreadableError, never
 from grpo_tui.problem import Problem
 
 COUNT_BYTES = 16 << 20
@@ -16,7 +16,11 @@ COUNT_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """An opened source: what is known of it without reading it all, and a way to its rows."""
+    """An opened source: what is known of it without reading it all, and a way to its rows.
+
+    Rows are numbered from 0, people count them from 1. In a file of JSON lines these are the numbers of the lines that
+    are not blank: a broken line is a row too, a BrokenRow.
+    """
 
     path: str
     """Absolute path of the file or folder, or the hub id."""
@@ -46,12 +50,15 @@ class Source:
     reader: Reader = field(repr=False, kw_only=True)
 
     def head(self, n: int) -> list[Row]:
-        """The first `n` rows. Raises UnreadableError, as `row` and `iterate` do, where the file is broken."""
+        """The first `n` rows. Raises UnreadableError, as `row` and `iterate` do, where the file cannot be read."""
         return list(self.iterate(n))
 
     def row(self, i: int) -> Row | None:
-        """Row `i`, from 0; None behind the end."""
-        return next(self._iterate(i), None)
+        """Row `i`, from 0; None behind the end. Raises UnreadableError, for a broken line too."""
+        row = next(self._iterate(i), None)
+        if isinstance(row, BrokenRow):
+            raise UnreadableError(row.problem)
+        return row
 
     def iterate(self, limit: int | None = None) -> Iterator[Row]:
         """All rows in order, or the first `limit`."""

@@ -6,18 +6,17 @@ Local sources are read here, in constant memory. What needs the `datasets` libra
 import hashlib
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from glob import has_magic
 from pathlib import Path
-from typing import Any
 
 from grpo_tui.child import Worker
 from grpo_tui.dataset.files import FORMATS, is_data_file, open_files
 from grpo_tui.dataset.folders import open_folder, open_pattern
 from grpo_tui.dataset.hub import is_hub_id, open_hub
-from grpo_tui.dataset.json_rows import JSONRows
 from grpo_tui.dataset.json_text import parses, whole_characters
+from grpo_tui.dataset.loading import load_call, load_code
 from grpo_tui.dataset.packed import open_packed, open_text, unpacked_name
 from grpo_tui.dataset.rows import Column, Row, UnreadableError, never
 from grpo_tui.dataset.source import Source, lost
@@ -35,6 +34,7 @@ __all__ = [
     "is_data_file",
     "is_hub_id",
     "load_call",
+    "load_code",
     "open_source",
     "repair",
     "sample",
@@ -136,45 +136,6 @@ def fingerprint(source: Source) -> str:
     if source.format == "hub":
         digest.update(repr((source.rows, source.head(5))).encode())
     return digest.hexdigest()
-
-
-def load_call(source: Source, relative_to: Path | None = None) -> str:
-    """The Python expression that loads these very rows as one `datasets.Dataset`.
-
-    Its names come from `from datasets import Dataset, load_dataset, load_from_disk`, `import json` and
-    `from pathlib import Path`. Files below `relative_to` are named from there.
-    """
-    options = source.options
-    if source.format == "hub":
-        named = {"name": options.get("config", ""), "revision": options.get("revision", ""), "split": source.split}
-        return _call("load_dataset", [source.path], {key: value for key, value in named.items() if value})
-    if source.format == "saved":
-        loaded = _call("load_from_disk", [_written(Path(source.path), relative_to)], {})
-        return f"{loaded}[{source.split!r}]" if source.splits else loaded
-    files = [_written(file, relative_to) for file in source.files]
-    where: Any = files[0] if len(files) == 1 else files
-    if isinstance(source.reader, JSONRows) and source.reader.layout in ("columns", "indexed"):
-        table = f"json.loads(Path({where!r}).read_text(encoding={options.get('encoding', 'utf-8-sig')!r}))"
-        if source.reader.layout == "indexed":
-            table = f"{{name: list(column.values()) for name, column in {table}.items()}}"
-        return f"Dataset.from_dict({table})"
-    named = {"data_files": where, "split": "train"}
-    if source.format == "json":
-        named |= {key: options[key] for key in ("field", "encoding") if key in options}
-    if source.format == "csv":
-        named |= {key: options[key] for key in ("delimiter", "decimal", "encoding") if key in options}
-    return _call("load_dataset", [source.format], named)
-
-
-def _written(path: Path, relative_to: Path | None) -> str:
-    if relative_to is not None and path.is_relative_to(relative_to.resolve()):
-        return str(path.relative_to(relative_to.resolve()))
-    return str(path)
-
-
-def _call(name: str, values: Sequence[Any], named: Mapping[str, Any]) -> str:
-    arguments = [repr(value) for value in values] + [f"{key}={value!r}" for key, value in named.items()]
-    return f"{name}({', '.join(arguments)})"
 
 
 def repair(path: Path, options: Mapping[str, str] | None = None) -> Path | Problem:

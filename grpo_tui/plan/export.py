@@ -87,7 +87,7 @@ $rewards
 $answered# The data.
 
 
-def read_data():
+${load_code}def read_data():
     """The rows as they stand in the source."""
     return $load
 
@@ -149,12 +149,20 @@ _SHORT_ENOUGH = Template("""\
 
 
 def render_script(
-    plan: Plan, *, prepare: str, load: str, rewards: str, rewards_file: str, name: str = "train_alone.py"
+    plan: Plan,
+    *,
+    prepare: str,
+    load: str,
+    rewards: str,
+    rewards_file: str,
+    load_code: str = "",
+    name: str = "train_alone.py",
 ) -> Export | Problem:
     """A script that trains as train.py does, with nothing beside it but the data.
 
-    `prepare` is the code that prepares the rows and `load` the expression that loads them, as in train.py; `rewards`
-    is the text of the user's `rewards_file`, which is taken over as it stands. `name` is what the script is called.
+    `prepare` is the code that prepares the rows, `load` the expression that loads them and `load_code` what that calls,
+    as in train.py; `rewards` is the text of the user's `rewards_file`, which is taken over as it stands. `name` is what
+    the script is called.
     """
     try:
         body, future = _as_part(rewards)
@@ -190,6 +198,7 @@ def render_script(
         rewards=body,
         answered=f"{answered.CODE}\n\n" if missing else "",
         load=load,
+        load_code=f"{load_code}\n\n" if load_code else "",
         prepare=textwrap.indent(prepare.strip("\n"), "    "),
         short_enough=_SHORT_ENOUGH.substitute(options=options, limit=int(limit)) if limit else "",
         weights=_python([float(item.weight) for item in plan.rewards]),

@@ -94,7 +94,7 @@ WRITTEN_FOR = $written_for
 $prepare
 
 
-def read_data():
+${load_code}def read_data():
     """The rows as they stand in the source."""
     return $load
 
@@ -268,11 +268,11 @@ if __name__ == "__main__":
 ''')
 
 
-def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
+def render_train(plan: Plan, draft: Draft, prepare: str, load: str, load_code: str = "") -> str:
     """`train.py` for `plan`.
 
     `prepare` is the source of `def prepare(row)` exactly as the preview of the data executes it, and `load` the
-    expression that loads the rows, in the names of `datasets`, `json` and `Path`.
+    expression that loads the rows, in the names of `datasets`, `json`, `Path` and `load_code`.
     """
     four_bit = plan.method == "qlora"
     missing = answered.may_be_missing(draft.dataset.answer, draft.dataset.faults)
@@ -292,6 +292,7 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str) -> str:
         wraps_import=", wraps" if missing else "",
         answered=f"{answered.CODE}\n\n" if missing else "",
         reward="only_answered(function)" if missing else "function",
+        load_code=f"{load_code}\n\n" if load_code else "",
         lora_import="from peft import LoraConfig\n" if adapter else "",
         four_bit_import=", BitsAndBytesConfig" if four_bit else "",
         torch_import="import torch\n" if four_bit else "",

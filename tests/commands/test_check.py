@@ -1,6 +1,9 @@
 """`grpo-tui check` finds what would stop a run, without starting it."""
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +111,40 @@ def test_data_that_are_gone_or_too_few_are_told(
     (shared / "sums.jsonl").unlink()
     assert main(["check", str(project), "--json"]) == 2
     assert by_id(answer(capsys))["data"] == "fail"
+
+
+def test_broken_lines_stop_check_and_export_until_they_are_left_out(
+    project: Path, shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (shared / "sums.jsonl").open("a") as file:
+        file.write('{"question": "What\n[7]\n{"question": "What is 7 + 8?", "answer": "15"}\n{"cut')
+    assert main(["check", str(project), "--json"]) == 2
+    assert by_id(answer(capsys))["data.broken_line"] == "fail"
+    out = project / "mine.yaml"
+    for form in ("script", "yaml"):
+        assert main(["export", str(project), "--format", form, "--json"]) == 2
+        assert "3 of 44 rows, the first in" in answer(capsys)["problems"][0]["what"]
+    change(project, "[data]", '[data]\nfaults = {broken_line = "leave_out"}')
+    main(["check", str(project), "--json"])
+    assert by_id(answer(capsys))["data.broken_line"] == "ok"
+    assert main(["export", str(project), "--format", "yaml", "--output", str(out), "--json"]) == 0
+    rows = [json.loads(line) for line in out.with_name("mine.prompts.jsonl").read_text().splitlines()]
+    assert [row["answer"] for row in rows[38:]] == ["76", "78", "15"]
+    assert main(["export", str(project)]) == 0
+    assert loaded_by(project / "train_alone.py") == [row["prompt"] for row in rows]
+
+
+def loaded_by(script: Path) -> list[Any]:
+    """The prompts that a written script trains on, by its own code in a fresh Python."""
+    code = (
+        "import json, runpy\n"
+        f"made = runpy.run_path({str(script)!r}, run_name='loaded')['load_data']()\n"
+        "print(json.dumps([row['prompt'] for row in made]))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert said.returncode == 0, said.stderr[-3000:]
+    prompts: list[Any] = json.loads(said.stdout.splitlines()[-1])
+    return prompts
 
 
 def test_a_model_that_is_gone_is_told(project: Path, shared: Path, capsys: pytest.CaptureFixture[str]) -> None:

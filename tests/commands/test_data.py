@@ -160,11 +160,37 @@ def test_a_broken_file_can_be_copied_without_its_fault(run: Run, tmp_path: Path)
     path = tmp_path / "cut.jsonl"
     path.write_text('{"prompt":"a"}\n{"prompt":"b')
     code, out = run(str(path))
-    assert (code, "line 2" in out) == (2, True)
+    assert (code, "line 2: The last line looks cut off" in out) == (0, True)
     code, out = run(str(path), "--repair", "--json")
     assert code == 0
     code, out = run(json.loads(out)["repaired"], "--json")
     assert (code, json.loads(out)["rows"]) == (0, 1)
+
+
+def test_broken_lines_are_a_fault_that_stops_until_they_are_left_out(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question":"a","answer":1}\n{"question":"b"\n\n{"question":"c","answer":3}\n[1]\n')
+    code, out = run(str(path))
+    assert code == 0
+    for part in (
+        "rows.jsonl: 4 rows, json", "question  string  in 2 of 4 rows", "Row 2 is broken",
+        "rows.jsonl, line 2: The line is",
+        "Answers found in 2 of the first 2 rows", "Usable: 2 of 4 rows",
+        "line that is no JSON object: 2 (row 2, 4): stop  (or leave out: --choose broken_line=…)",
+        f"load_dataset('json', data_files='{path}'",
+    ):  # fmt: skip
+        assert part in out
+    assert "without_broken_lines" not in out
+    code, out = run(str(path), "--json", "--choose", "broken_line=leave_out")
+    report = json.loads(out)
+    assert (code, report["rows"], report["usable"]) == (0, 4, 2)
+    (fault,) = report["faults"]
+    assert (fault["kind"], fault["rows"], fault["choice"]) == ("broken_line", [1, 3], "leave_out")
+    assert report["sample"][1] == {"row": {}, "prepared": None, "broken": report["sample"][1]["broken"]}
+    assert report["load"] == f"without_broken_lines(['{path}'])"
+    assert "def without_broken_lines(files" in report["load_code"]
+    code, out = run(str(path), "--json", "--choose", "broken_line=keep")
+    assert (code, json.loads(out)["problems"][0]["remedy"]) == (2, "Choices: stop, leave_out.")
 
 
 def test_tokens_are_counted_by_the_shipped_model(run: Run, rows: Path) -> None:

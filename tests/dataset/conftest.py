@@ -11,7 +11,7 @@ import pytest
 from grpo_tui.child import Worker
 from grpo_tui.dataset.sources import Source, open_source
 
-# What training does: it evaluates the expression that `load_call` wrote.
+# What training does: it evaluates the expression that `load_call` wrote, with the code that `load_code` wrote.
 LIBRARY = """
 from grpo_tui.child import open_channel, serve
 channel = open_channel()
@@ -31,9 +31,10 @@ def load(params, progress):
 def train(params, progress):
     namespace = {}
     exec(params["code"], namespace)
+    exec(params.get("load_code", ""), globals())
     made = list(namespace["prepare_rows"](eval(params["load"]), held_out=params["held_out"]))
     data = Dataset.from_list(made, on_mixed_types="use_json")
-    return {"kind": type(data).__name__, "rows": list(data)}
+    return {"kind": type(data).__name__, "rows": [{name: tell(value) for name, value in row.items()} for row in data]}
 
 def tell(value):
     return value if isinstance(value, (str, int, float, list, dict, type(None))) else repr(value)

@@ -15,7 +15,7 @@ from grpo_tui.dataset.mapping import propose
 from grpo_tui.dataset.prepared import prepared_columns
 from grpo_tui.dataset.prompts import prepare_code, prepare_function
 from grpo_tui.dataset.rows import Row
-from grpo_tui.dataset.sources import Source, load_call, open_source, repair
+from grpo_tui.dataset.sources import Source, load_call, load_code, open_source, repair
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.bench import ScoreRequest, ScoreTable, score, start_worker
@@ -36,7 +36,9 @@ def scanned(source: Source, answer: DatasetAnswer, lengths: dict[int, int] | Non
 
 def trained(library: Worker, source: Source, answer: DatasetAnswer, held_out: bool = False) -> list[Row]:
     """The rows that the trainer gets: the written code, run on what `datasets` loads by the written expression."""
-    request = {"code": prepare_code(answer), "load": load_call(source), "held_out": held_out}
+    load = load_call(source, answer=answer)
+    code = {"code": prepare_code(answer), "load_code": load_code(load)}
+    request = {**code, "load": load, "held_out": held_out}
     made = library.call("train", request)
     assert isinstance(made, dict), str(made)
     assert made["kind"] == "Dataset"
@@ -166,8 +168,9 @@ def brief(completions, **kwargs):
 def test_a_broken_file_is_named_by_its_line(write: Write, opened: Open) -> None:
     """DS-05: a cut last line and an array without brackets are told apart, and each can be mended in a copy."""
     cut = write("cut.jsonl", '{"prompt":"a","answer":"1"}\n{"prompt":"b","ans')
-    assert problem_of(cut).where.endswith("line 2")
-    assert "cut off" in problem_of(cut).what
+    (fault,) = scanned(opened(cut), PROMPT).faults
+    assert (fault.kind, fault.rows, fault.blocking) == ("broken_line", (1,), True)
+    assert "cut.jsonl, line 2: The last line looks cut off" in fault.text
     commas = write("commas.jsonl", '{"prompt":"a"},\n{"prompt":"b"},\n')
     assert "looks like a JSON array without its brackets" in problem_of(commas).what
     for path, prompts in ((cut, ["a"]), (commas, ["a", "b"])):

@@ -9,7 +9,7 @@ import pytest
 
 from grpo_tui.dataset.faults import KINDS, NAMED_ROWS, Fault, Scan, scan
 from grpo_tui.dataset.prompts import functions
-from grpo_tui.dataset.rows import Row, UnreadableError
+from grpo_tui.dataset.rows import BrokenRow, Row, UnreadableError
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
 
@@ -152,6 +152,27 @@ def test_a_file_that_breaks_on_the_way_is_a_problem() -> None:
         raise UnreadableError(broken)
 
     assert scan(rows(), PROMPT) == broken
+
+
+def test_broken_lines_stop_until_they_are_left_out_and_change_nothing_of_the_other_rows() -> None:
+    broken = BrokenRow(Problem("rows.jsonl, line 7", "It is broken.", "Mend it."))
+    others = BrokenRow(Problem("rows.jsonl, line 9", "It is broken too.", "Mend it."))
+    rows: list[Row] = [{"prompt": "a", "answer": 1}, broken, {"prompt": "b"}, others, {"prompt": "a", "answer": "x"}]
+    faults = found(rows, ASKED)
+    lines = faults.pop("broken_line")
+    assert (lines.count, lines.rows, lines.choice) == (2, (1, 3), "stop")
+    assert lines.text.startswith("2 of 5 rows, the first in rows.jsonl, line 7: It is broken. The library")
+    assert {kind: fault.rows for kind, fault in faults.items()} == {
+        "missing_answer": (2,), "duplicate": (4,), "mixed_type": (4,),
+    }  # fmt: skip
+    left = replace(ASKED, faults={"broken_line": "leave_out"}, eval_share=0.5)
+    result = scan(rows, left)
+    assert isinstance(result, Scan)
+    assert not result.faults[0].blocking
+    assert (result.rows, result.usable + result.held_out) == (5, 2)
+    made = functions(left)["prepare_rows"]
+    assert len(list(made(rows))) == result.usable
+    assert len(list(made(rows, held_out=True))) == result.held_out
 
 
 def test_conversations_of_sharegpt_are_prompts_like_others() -> None:

@@ -1,5 +1,6 @@
 """Files that nobody should have made: each is a problem with its place or read as training reads it, never a crash."""
 
+import datetime
 import json
 import os
 import subprocess
@@ -15,8 +16,16 @@ from grpo_tui.child import Worker
 from grpo_tui.dataset.faults import Scan, scan
 from grpo_tui.dataset.mapping import propose
 from grpo_tui.dataset.prompts import functions, prepare_code
-from grpo_tui.dataset.rows import DEEPEST, UnreadableError
-from grpo_tui.dataset.sources import Source, count_rows, fingerprint, load_call, open_source, repair
+from grpo_tui.dataset.rows import DEEPEST, BrokenRow, UnreadableError
+from grpo_tui.dataset.sources import (
+    Source,
+    count_rows,
+    fingerprint,
+    load_call,
+    load_code,
+    open_source,
+    repair,
+)
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
 
@@ -106,6 +115,150 @@ def test_what_the_library_takes_is_read_as_it_does(
     assert isinstance(loaded, dict), str(loaded)
     assert repr(list(source.iterate())) == repr(loaded["rows"])
     assert {column.name: column.type for column in source.columns} == loaded["types"]
+
+
+LEAVE_OUT = DatasetAnswer(prompt="p", faults={"broken_line": "leave_out"})
+BAD = (
+    '{"p":"cut',
+    "[1]",
+    '"text"',
+    "7",
+    "{'p': 'x'}",
+    '{"p":"a"}}',
+    '{"p":"a"},',
+    "\x1b[2J",
+    "\u00a0",
+)
+
+
+def trained(library: Worker, source: Source, answer: DatasetAnswer) -> list[dict[str, Any]] | Problem:
+    """What the trainer gets by the written code."""
+    load = load_call(source, answer=answer)
+    request = {"code": prepare_code(answer), "load": load, "load_code": load_code(load), "held_out": False}
+    made = library.call("train", request)
+    return made if isinstance(made, Problem) else list(made["rows"])
+
+
+def previewed(source: Source, answer: DatasetAnswer) -> list[dict[str, Any]]:
+    """The same by the preview, dates as the worker tells them."""
+    return [
+        {name: repr(value) if isinstance(value, datetime.datetime) else value for name, value in row.items()}
+        for row in functions(answer)["prepare_rows"](source.iterate())
+    ]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_broken_line_stops_until_it_is_left_out_and_then_it_alone_is_passed_over(
+    library: Worker, write: Write, opened: Open, bad: str
+) -> None:
+    sound = [{"p": f"p{n}", "when": "2020-01-01", "x": 1 if n % 2 else 0.5, "s": {"k": n}} for n in range(5)]
+    lines = [json.dumps(row) for row in sound]
+    for at in (0, 3, 5):
+        content = "\r\n".join([*lines[:at], bad, "", *lines[at:]]) + "\n"
+        source = opened(write(f"{at}.jsonl", content))
+        found = scan(source.iterate(), DatasetAnswer(prompt="p"))
+        assert isinstance(found, Scan)
+        (fault,) = found.faults
+        assert (fault.kind, fault.count, fault.rows, fault.choices) == ("broken_line", 1, (at,), ("stop", "leave_out"))
+        assert fault.blocking
+        assert f"{at}.jsonl, line {at + 1}: " in fault.text
+        assert (found.rows, found.usable) == (6, 5)
+        assert isinstance(trained(library, source, DatasetAnswer(prompt="p")), Problem)  # as the library refuses it
+        left = scan(source.iterate(), LEAVE_OUT)
+        assert isinstance(left, Scan)
+        assert (left.usable, left.faults[0].blocking) == (5, False)
+        made = trained(library, source, LEAVE_OUT)
+        assert isinstance(made, list), str(made)
+        assert [row["p"] for row in made] == [f"p{n}" for n in range(5)]
+        assert repr(made) == repr(previewed(source, LEAVE_OUT))
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ('{"p":"a","v":' + "9" * 5000 + '}\n{"p":"b"\n', "utf-8"),
+        ('{"p":"a","v":1}\n{"p":"b\n{"p":"c","v":"x"}\n{"p":"d","v":[1]}\n', "utf-8"),
+        ('oops\n{"p":"a","v":null}\nnull\n{}\n{"p":"b","v":{"x":1}}\n', "utf-8"),
+        ('{"p":"é"}\n{"p":"ö\n', "cp1252"),
+        ('{"p":"é"}\n{"p":"ö\n{"p":"ü"}', "utf-16"),
+        ('\n{"p":"é"}\n{"p":"ö\n{"p":"ü"}', "utf-8-sig"),
+        ('{"p":"😀 \\ud83d\\ude00"}\n\u2028\n{"p":"\u2028\u0085"}\n{"p":"', "utf-8"),
+        ('{"p":"a","v":NaN}\n{"p":"b","v":1}\n{"p":"c","v":nan}\n', "utf-8"),
+        ('{"p":"a","when":"2020-01-01"}\n{"p":"b","when":"2021-01-01T10:00:00"}\n{"p', "utf-8"),
+    ],
+)
+def test_the_written_code_reads_the_lines_that_are_left_as_the_preview_does(
+    library: Worker, write: Write, opened: Open, content: str, encoding: str
+) -> None:
+    source = opened(write("rows.jsonl", content.encode(encoding)))
+    made = trained(library, source, LEAVE_OUT)
+    assert isinstance(made, list), str(made)
+    assert repr(made) == repr(previewed(source, LEAVE_OUT))
+    assert made
+    assert any(isinstance(row, BrokenRow) for row in source.iterate())
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".bz2", ".xz"])
+def test_a_broken_line_of_a_compressed_file_is_left_out(
+    library: Worker, write: Write, opened: Open, ending: str
+) -> None:
+    import bz2
+    import gzip
+    import lzma
+
+    import zstandard
+
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress}[ending]
+    parts = [b'{"p":"a"}\n{"p":', b'"b"\n{"p":"c"}\n', b'{"p":"d']
+    source = opened(write("rows.jsonl" + ending, b"".join(map(pack, parts))))
+    assert source.rows == 4
+    made = trained(library, source, LEAVE_OUT)
+    assert isinstance(made, list), str(made)
+    assert [row["p"] for row in made] == ["a", "c"] == [row["p"] for row in previewed(source, LEAVE_OUT)]
+
+
+def test_of_several_files_only_the_broken_lines_are_left_out(
+    library: Worker, write: Write, opened: Open, tmp_path: Path
+) -> None:
+    """Also beside files that do not have a row a line: a pretty-printed one, one of a single row, an array."""
+    write("a.jsonl", '{"p":"a"}\n{"p":"b\n{"p":"c"}\n')
+    write("b.json", '[\n{"p":"d"},\n{"p":"e"}\n]\n')
+    write("c.jsonl", '{"p":"f"}\n')
+    write("d.jsonl", '7\n{"p":"g"}\n')
+    source = opened(tmp_path)
+    assert [row.get("p") for row in source.iterate()] == ["a", None, "c", "d", "e", "f", None, "g"]
+    found = scan(source.iterate(), LEAVE_OUT)
+    assert isinstance(found, Scan)
+    assert [(fault.kind, fault.rows) for fault in found.faults] == [("broken_line", (1, 6))]
+    made = trained(library, source, LEAVE_OUT)
+    assert isinstance(made, list), str(made)
+    assert [row["p"] for row in made] == ["a", "c", "d", "e", "f", "g"]
+
+
+def test_rows_behind_a_broken_line_keep_their_numbers_in_the_written_code(
+    library: Worker, write: Write, opened: Open
+) -> None:
+    answer = DatasetAnswer(prompt="p", faults={"broken_line": "leave_out", "empty": "stop", "duplicate": "leave_out"})
+    source = opened(write("rows.jsonl", '{"p":"a"}\n{"p"\n{"p":"a"}\n[]\n{"p":" "}\n'))
+    found = scan(source.iterate(), answer)
+    assert isinstance(found, Scan)
+    assert {fault.kind: fault.rows for fault in found.faults} == {
+        "broken_line": (1, 3), "duplicate": (2,), "empty": (4,),
+    }  # fmt: skip
+    problem = trained(library, source, answer)
+    assert isinstance(problem, Problem)
+    assert "Row 5 of the data: nothing to answer" in str(problem)
+    with pytest.raises(SystemExit, match="Row 5 of the data: nothing to answer"):
+        previewed(source, answer)
+
+
+@pytest.mark.parametrize(
+    "content", ["{'p': 1}\n{'p': 2}\n{'p': 3}\n", "oops\n" * 3000 + '{"p":"a"}\n', '{"p":"a\n' * 9, "[1]\n2\n"]
+)
+def test_a_file_of_which_all_the_first_lines_are_broken_is_refused(write: Write, content: str) -> None:
+    problem = open_source(str(write("rows.jsonl", content)), {})
+    assert isinstance(problem, Problem)
+    assert problem.remedy
 
 
 def test_numbers_that_lost_digits_are_counted_and_left_out_if_chosen(write: Write, opened: Open) -> None:
@@ -269,9 +422,9 @@ def test_a_file_that_goes_away_or_shrinks_while_it_is_read_is_a_problem(write: W
     reading = source.iterate()
     next(reading)
     os.truncate(path, 2_000_300)
-    with pytest.raises(UnreadableError) as caught:
-        list(reading)
-    assert "cut off" in caught.value.problem.what
+    last = list(reading)[-1]
+    assert isinstance(last, BrokenRow)
+    assert "cut off" in last.problem.what
     path.unlink()
     for look in (lambda: source.head(1), lambda: source.row(1)):
         with pytest.raises(UnreadableError) as caught:

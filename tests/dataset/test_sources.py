@@ -15,7 +15,7 @@ import pytest
 from grpo_tui.child import Worker
 from grpo_tui.dataset import source as opened_source
 from grpo_tui.dataset.json_rows import JSONRows
-from grpo_tui.dataset.rows import UnreadableError
+from grpo_tui.dataset.rows import BrokenRow, UnreadableError
 from grpo_tui.dataset.sources import (
     Source,
     count_rows,
@@ -166,19 +166,14 @@ def test_what_was_decided_on_the_way_is_said(write: Write, opened: Open, name: s
 @pytest.mark.parametrize(
     ("name", "content", "where", "what"),
     [
-        ("cut.jsonl", '{"prompt":"a","answer":"1"}\n{"prompt":"b","ans', "line 2", "cut off"),
         ("cut_first.jsonl", '{"prompt":"a","ans', "line 1", "cut off"),
         ("cut.json", '[{"prompt":"a"},\n{"prompt":"b"', "line 2", "cut off"),
         ("commas.jsonl", '{"prompt":"a"},\n{"prompt":"b"},\n', "line 1", "array without its brackets"),
-        (
-            "late_comma.jsonl",
-            '{"prompt":"a"}\n{"prompt":"b"},\n{"prompt":"c"}\n',
-            "line 2",
-            "array without its brackets",
-        ),
-        ("broken.jsonl", '{"prompt":"a"}\n{"prompt":b}\n{"prompt":"c"}\n', "line 2", "no valid JSON"),
         ("numbers.jsonl", "1\n2\n", "numbers.jsonl", "starts with: 1"),
-        ("lists.jsonl", '{"a":1}\n[1]\n', "line 2", "must be an object"),
+        ("all_lists.jsonl", "[1]\n[2]\n", "line 1", "must be an object"),
+        ("python.jsonl", "{'a': 1}\n{'a': 2}\n", "line 1", "no valid JSON"),
+        ("wrapped.json", '{"data":[\n{"a":1},\n{"a":},\n{"a":3}\n]}', "line 3", "no valid JSON"),
+        ("array.json", '[\n{"a":1},\n{"a":x},\n{"a":3}\n]' + " " * 99, "line 3", "no valid JSON"),
         ("empty.jsonl", "", "empty.jsonl", "empty"),
         ("blank.jsonl", "\n \n", "blank.jsonl", "empty"),
         ("no_rows.json", "[]", "no_rows.json", "no rows"),
@@ -271,15 +266,78 @@ def test_a_large_file_is_estimated_first_and_counted_exactly_on_demand(
     assert count_rows(source, cancelled=lambda: True) == source
 
 
-def test_a_fault_behind_the_rows_looked_at_is_named_when_it_is_reached(write: Write, opened: Open) -> None:
+def test_what_cannot_be_read_behind_the_rows_looked_at_is_named_when_it_is_reached(write: Write, opened: Open) -> None:
     lines = ['{"prompt":"x"}'] * 4000
-    lines[3500] = '{"prompt": oops}'
+    lines[3500] = '{"prompt":"\\ud800"}'
     path = write("late.jsonl", "\n".join(lines) + "\n")
     source = opened(path)
     with pytest.raises(UnreadableError) as caught:
         list(source.iterate())
     assert "line 3501" in caught.value.problem.where
     assert isinstance(sample(source, 10), Problem)
+
+
+@pytest.mark.parametrize(
+    ("content", "broken"),
+    [
+        ('{"a":1}\n{"a":2}\n{"a":', {2: "line 3: The last line looks cut off"}),
+        ('{"a":1}\n{"a":\n\n', {1: "line 2: The last line looks cut off"}),
+        ('{"a":\n{"a":2}\n', {0: "line 1: The line is no valid JSON"}),
+        ('\n{"a":1\n\r\n{"a":2}\n{"a":3}}\n{"a":4}\n', {0: "line 2: ", 2: "line 5: "}),
+        ('a heading\n{"a":1}\n', {0: "line 1: The line is no valid JSON"}),
+        ('{"a":1}\n[1]\n{"a":2}\n"x"\n3\n', {1: "line 2: A row must be an", 3: "line 4: A row", 4: "line 5: A row"}),
+        ('[{"a":0}]\n{"a":1}\n', {0: "line 1: A row must be an object"}),
+        ('{"a":1}\n{"a":2},\n{"a":3}\n', {1: "line 2: A comma follows the object"}),
+        ('{"a":1},\n{"a":2}\n{"a":3}\n', {0: "line 1: A comma follows the object"}),
+        ('{"a":1}\n{"a":2}{"a":3}\n', {1: "line 2: The line is no valid JSON (Extra data"}),
+        ('{"a":1} x\n{"a":2}\n', {0: "line 1: The line is no valid JSON (Extra data"}),
+        ('{"a":1}\nnull\n{}\n\u00a0\n{"a":2}\n', {3: "line 4: The line is no valid JSON"}),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig"])
+def test_a_broken_line_keeps_its_place_among_the_rows(
+    write: Write, opened: Open, content: str, broken: dict[int, str], encoding: str
+) -> None:
+    """Whatever is asked of the source, the row has the same number."""
+    source = opened(write("rows.jsonl", content.encode(encoding)))
+    rows = list(source.iterate())
+    found = {
+        at: f"{row.problem.where}: {row.problem.what}" for at, row in enumerate(rows) if isinstance(row, BrokenRow)
+    }
+    assert found.keys() == broken.keys()
+    assert all(f"rows.jsonl, {said}" in found[at] for at, said in broken.items())
+    assert source.rows == source.reader.count(lambda: False) == len(rows) == source.looked_at
+    assert source.head(len(rows)) == rows
+    assert sample(source, 100) == list(enumerate(rows))
+    for at, row in enumerate(rows):
+        if at in broken:
+            with pytest.raises(UnreadableError, match=broken[at].partition(":")[0]):
+                source.row(at)
+        else:
+            assert source.row(at) == row != {}
+
+
+def test_a_broken_first_line_of_a_file_too_large_to_be_looked_at_as_a_whole(
+    write: Write, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("grpo_tui.dataset.json_rows.WHOLE_BYTES", 100)
+    for first in ('{"a":0', '{"a":', '{"a":"0', '{"a":0} x', "heading"):
+        rows = list(opened(write("rows.jsonl", f"{first}\n" + '{"a":1}\n' * 50)).iterate())
+        assert (len(rows), isinstance(rows[0], BrokenRow)) == (51, True)
+        assert rows[1:] == [{"a": 1}] * 50
+
+
+def test_broken_lines_of_a_long_file_take_no_memory(tmp_path: Path, opened: Open) -> None:
+    import tracemalloc
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text(('{"p":"' + "x" * 900 + '"}\n{"p":"' + "y" * 900 + "\n") * 10_000)
+    source = opened(path)
+    tracemalloc.start()
+    assert sum(isinstance(row, BrokenRow) for row in source.iterate()) == 10_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < path.stat().st_size / 10
 
 
 def test_text_that_stops_being_utf8_in_the_middle_is_named_by_its_line(write: Write, opened: Open) -> None:

@@ -1,5 +1,6 @@
 """The written train.py really trains: on the CPU, with a random model, by itself and beside the recorder."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -11,7 +12,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from grpo_tui.draft import Draft, RewardItem, RewardsAnswer
+from grpo_tui.dataset.prompts import prepare_code
+from grpo_tui.dataset.sources import Source, load_call, load_code, open_source
+from grpo_tui.draft import DatasetAnswer, Draft, RewardItem, RewardsAnswer
 from grpo_tui.plan import files
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.run.folder import create
@@ -225,6 +228,42 @@ def test_rows_kept_without_an_answer_count_for_the_rewards_that_need_none(tmp_pa
     assert paid[False]
     assert all(correct is None and brevity is not None for correct, brevity in paid[True])
     assert None not in [correct for correct, _ in paid[False]]
+
+
+BROKEN = '{"question": "Who?", "answer": "x"}\n{"question": "What\n\n[7]\n{"question": "", "answer": "y"}\n{"cut'
+LOADED = """
+import json, runpy
+script = runpy.run_path("train.py", run_name="loaded")
+print(json.dumps([row["prompt"][-1]["content"] for row in script["load_data"]()]))
+"""
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_the_script_leaves_exactly_the_broken_lines_out_and_nothing_behind(
+    tmp_path: Path, schema: Schema, ending: str
+) -> None:
+    project = write_project(tmp_path / "project", schema, draft(**SHORT))
+    data = project / f"rows.jsonl{ending}"
+    content = BROKEN.encode()
+    data.write_bytes(gzip.compress(content) if ending else content)
+    answer = DatasetAnswer(source=data.name, prompt="question", answer="answer", faults={"broken_line": "leave_out"})
+    source = open_source(str(data))
+    assert isinstance(source, Source)
+    load = load_call(source, project, answer)
+    assert load == f"without_broken_lines(['{data.name}'])"
+    plan, answers = tiny_plan(project / "model", schema, draft(**SHORT), rows=12)
+    train = project / "train.py"
+    train.write_text(files.render_train(plan, answers, prepare_code(answer), load, load_code(load)))
+    env = environment(tmp_path, HF_HOME=str(tmp_path / "hf"))
+    done = run(["-c", LOADED], project, env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["Who?"]
+    assert not [path for path in (tmp_path / "hf").rglob("*") if path.is_file()]
+    stop = replace(answer, faults={"broken_line": "leave_out", "empty": "stop"})
+    train.write_text(files.render_train(plan, answers, prepare_code(stop), load, load_code(load)))
+    done = run(["-c", LOADED], project, env)
+    assert "Row 4 of the data: nothing to answer" in done.stderr
+    assert not [path for path in (tmp_path / "hf").rglob("*") if path.is_file()]
 
 
 def test_the_text_is_python_short_and_names_no_key_of_its_own(schema: Schema) -> None:

@@ -88,6 +88,47 @@ async def test_prompts_kept_apart_are_no_longer_trained_on(app: GrpoApp, project
     assert loaded.draft.dataset.eval_share == 0.1
 
 
+async def test_broken_lines_hold_up_the_step_until_they_are_left_out(app: GrpoApp, project: Path) -> None:
+    path = project / "rows.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1], lines[250] = lines[1][:20], "[1]"
+    path.write_text("\n".join([*lines, lines[0][:30]]))
+    async with running(app, size=(120, 60)) as pilot:
+        step = await at_dataset(pilot)
+        assert step.data is not None
+        assert (step.data.source.rows, step.data.usable) == (301, 297)
+        assert "rows.jsonl, line 2: The line is no valid JSON" in step.data.head[1].trouble
+        fault = step.data.faults[0]
+        assert (fault.kind, fault.count, fault.rows, fault.choice) == ("broken_line", 3, (1, 250, 300), "stop")
+        shown = " ".join(text_of(app.screen).split())
+        assert "broken line 3 2, 251, 301 stop" in shown
+        missing = step.missing()
+        assert missing is not None
+        assert "3 rows: 3 of 301 rows" in missing.text
+        assert "load_dataset(" in step.data.load_call
+        step.query_one("#rows").focus()
+        await pilot.press("down", "v")
+        await until(pilot, "what is wrong", lambda: "Row 2 as it is" in text_of(app.screen))
+        assert "Correct the file" in " ".join(text_of(app.screen).split())
+        await pilot.press("escape")
+        await ready(pilot)
+        await pilot.press("o")
+        await pilot.press(*"251", "enter")
+        await until(
+            pilot, "why", lambda: any("line 251: A row must be" in toast.message for toast in app._notifications)
+        )
+        await pilot.press("d", "space")
+        await ready(pilot)
+        await until(pilot, "the choice", lambda: step.data is not None and step.data.faults[0].choice == "leave_out")
+        assert step.missing() is None
+        assert "broken line 3 2, 251, 301 leave out" in " ".join(text_of(app.screen).split())
+        assert step.data.usable == 297
+        assert "without_broken_lines(" in step.data.load_call
+    loaded = state.load(project)
+    assert isinstance(loaded, state.Loaded)
+    assert loaded.draft.dataset.faults == {"broken_line": "leave_out"}
+
+
 async def test_worked_examples_stand_before_every_prompt(app: GrpoApp) -> None:
     async with running(app, size=(120, 40)) as pilot:
         step = await at_dataset(pilot)
