@@ -31,6 +31,8 @@ WHOLE_BYTES = 64 << 20
 _BLANK = " \t\r\n"
 """What JSON takes for space: a line of nothing else is no row."""
 
+_BLANK_BYTES = _BLANK.encode()
+
 HALF = 0.5
 """A file whose first line is broken is one of rows by line if at least this share of its first lines are rows."""
 
@@ -336,33 +338,47 @@ def _as_row(value: Any, stream: Stream) -> Row | None:
 
 
 def _count_lines(path: Path, encoding: str, cancelled: Callable[[], bool]) -> int:
-    """Lines that are not blank: newlines are counted by blocks, lines are looked at only where one may be blank."""
+    """Lines that are not blank, counted by blocks.
+
+    A blank line has two spaces side by side, its newlines among them: in a block without such a pair each newline ends
+    a row, and no line is looked at.
+    """
     import numpy
 
-    block = bytearray(_BLOCK)
-    characters = numpy.frombuffer(block, numpy.uint8)
-    is_end, larger = numpy.empty(_BLOCK, numpy.bool_), numpy.empty(_BLOCK, numpy.uint8)
+    kept = bytearray(b"\n" * (1 + _BLOCK))  # in front of the content stands the last byte of the block before
+    block, content, newline = numpy.frombuffer(kept, numpy.uint8), memoryview(kept)[1:], numpy.uint8(ord("\n"))
+    # Made once: memory that is asked for anew for each block costs more than what is done in it.
+    work, is_end, is_space = numpy.empty(_BLOCK, numpy.uint8), *numpy.empty((2, _BLOCK), numpy.bool_)
     rows, open_line = 0, False  # is there text since the last newline?
     with open_bytes(path) as file:
         if encoding == "utf-8-sig":
-            file.seek(len(BOM_UTF8))
-        while (size := file.readinto(block)) and not cancelled():
-            first, last = block.find(b"\n", 0, size), block.rfind(b"\n", 0, size)
-            if first < 0:
-                open_line = open_line or not block[:size].isspace()
-                continue
-            rows += open_line or bool(block[:first].strip())
-            numpy.equal(characters[:size], ord("\n"), out=is_end[:size])
-            following, between = characters[first + 1 : last + 1], last - first
-            # A blank line has two spaces side by side: where there are none, no byte behind a newline is looked at.
-            numpy.maximum(characters[first:last], following, out=larger[:between])
-            spaced = between and larger[:between].min() <= ord(" ")
-            if spaced and (is_end[first:last] & (following <= ord(" "))).any():
-                rows += sum(bool(line.strip()) for line in block[first + 1 : last].split(b"\n"))
+            file.read(len(BOM_UTF8))
+        while (size := file.readinto(content)) and not cancelled():
+            before, here, made = block[:size], block[1 : size + 1], work[:size]
+            unsure = bool(numpy.maximum(before, here, out=made).min() <= ord(" "))
+            newlines = size - int(numpy.count_nonzero(numpy.bitwise_xor(here, newline, out=made)))
+            if unsure:
+                numpy.equal(before, newline, out=is_end[:size])
+                numpy.less_equal(here, ord(" "), out=is_space[:size])
+                indented = bool(numpy.logical_and(is_end[:size], is_space[:size], out=is_end[:size]).any())
+                unsure = indented or not open_line or not newlines
+            if unsure:
+                more, open_line = _rows_in(bytes(content[:size]), open_line)
             else:
-                rows += int(numpy.count_nonzero(is_end[:size])) - 1
-            open_line = bool(block[last + 1 : size].strip())
+                more, open_line = newlines, bool(block[size] != newline)
+            rows += more
+            block[0] = block[size]
     return rows + open_line
+
+
+def _rows_in(text: bytes, open_line: bool) -> tuple[int, bool]:
+    """Rows that end in `text`, and whether there is text behind its last newline.
+
+    `open_line`: there is text of its first line in front of it.
+    """
+    has_text = [bool(line.strip(_BLANK_BYTES)) for line in text.split(b"\n")]
+    has_text[0] = has_text[0] or open_line
+    return sum(has_text[:-1]), has_text[-1]
 
 
 def _broken_line(path: Path, number: int, line: str, error: ValueError, *, last: bool) -> Problem:

@@ -155,7 +155,7 @@ def test_the_exact_number_of_rows(large: Path, environ: dict[str, str], capsys: 
         print(f"\nexact count of {lines:,} rows: {min(ours):.3f} s, `wc -l` {min(wc):.3f} s: {ratio:.2f} x (goal 1.5)")
         print(f"  {peak / 1e6:.0f} MB; the estimate before it was {estimate:.3f} x the truth")
     assert source.rows == pytest.approx(lines, rel=0.05)
-    assert ratio <= 1.75  # the goal is 1.5, and medians on a busy machine differ by a tenth or two
+    assert ratio <= 1.6  # the goal is 1.5, and medians on a busy machine differ by a tenth
 
 
 def test_lengths_in_tokens(large: Path, environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:

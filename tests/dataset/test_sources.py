@@ -225,18 +225,25 @@ def test_how_full_the_columns_are_is_known(write: Write, opened: Open) -> None:
     assert source.looked_at == 3
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(40))
 def test_lines_are_counted_exactly_whatever_lies_between_them(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("grpo_tui.dataset.json_rows._BLOCK", 64)
+    """Blank lines, spaces around a row and inside it, both kinds of line ends, none at the end, blocks of any size."""
     chance = random.Random(seed)
+    monkeypatch.setattr("grpo_tui.dataset.json_rows._BLOCK", chance.choice([1, 2, 3, 7, 64, 1000]))
     rows = chance.randrange(1, 80)
-    text = "".join(chance.choice(["", "\n", "  \n", "\r\n", "\t\n\n"]) + json.dumps({"a": "x" * chance.randrange(90)})
-                   + chance.choice(["\n", "\r\n", " \n"]) for _ in range(rows))  # fmt: skip
+    between = chance.choice([[""], ["", "\n"], ["", "\n", "  \n", "\r\n", "\t\n\n", "   "]])
+    ends = chance.choice([["\n"], ["\r\n"], ["\n", "\r\n", " \n"]])
+    inside = chance.choice(["x", " ", "  x"])
+    text = "".join(
+        chance.choice(between) + json.dumps({"a": inside * chance.randrange(90)}) + chance.choice(ends)
+        for _ in range(rows)
+    )
+    mark = chance.choice(["", "\ufeff"])
     path = tmp_path / "rows.jsonl"
-    path.write_bytes((text.rstrip() if seed % 2 else text + "\n \n").encode())
-    reader = JSONRows(path, "utf-8", "lines")
+    path.write_bytes((mark + chance.choice([text, text.rstrip(), text + "\n \n", text + "   "])).encode())
+    reader = JSONRows(path, "utf-8-sig" if mark else "utf-8", "lines")
     assert reader.count(lambda: False) == len(list(reader.iterate())) == rows
 
 
@@ -464,6 +471,12 @@ def test_a_compressed_file_gives_the_rows_that_training_loads_from_it(
     assert isinstance(loaded, dict), str(loaded)
     assert list(source.iterate()) == loaded["rows"] == list(opened(write(name, content)).iterate())
     assert (source.rows, source.rows_exact) == (len(loaded["rows"]), True)
+
+
+@pytest.mark.parametrize("ending", PACK)
+def test_a_byte_order_mark_in_a_compressed_file_is_no_row(write: Write, opened: Open, ending: str) -> None:
+    source = opened(write("bom.jsonl" + ending, PACK[ending]('\ufeff\n{"a":1}\n{"a":2}\n'.encode())))
+    assert (source.rows, list(source.iterate())) == (2, [{"a": 1}, {"a": 2}])
 
 
 @pytest.mark.parametrize("ending", PACK)
