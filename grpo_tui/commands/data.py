@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
             return _refuse(args, [copy], {})
         _say(json.dumps({"repaired": str(copy)}) if args.json else inert(f"Written: {copy}"))
         return 0
-    chosen = _choices(args.choose)
+    chosen = faults.read_choices(args.choose)
     if isinstance(chosen, Problem):
         return _refuse(args, [chosen], {})
     source = sources.open_source(args.source, options, args.split)
@@ -93,23 +93,6 @@ def execute(args: argparse.Namespace) -> int:
         return _look(args, source, chosen)
     except UnreadableError as error:
         return _refuse(args, [error.problem], {})
-
-
-def _choices(words: list[str]) -> dict[str, str] | Problem:
-    """What was chosen for which kind of fault."""
-    chosen: dict[str, str] = {}
-    for word in words:
-        kind, _, choice = word.partition("=")
-        if kind not in faults.KINDS:
-            return Problem("--choose", f"There is no fault '{kind}'.", f"Faults: {', '.join(faults.KINDS)}.")
-        if choice not in faults.KINDS[kind].choices:
-            return Problem(
-                "--choose",
-                f"'{choice}' cannot be chosen for {kind}.",
-                f"Choices: {', '.join(faults.KINDS[kind].choices)}.",
-            )
-        chosen[kind] = choice
-    return chosen
 
 
 def _look(args: argparse.Namespace, source: sources.Source, chosen: Mapping[str, str]) -> int:

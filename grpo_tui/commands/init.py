@@ -70,6 +70,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--extract", default="", metavar="RULE", help="how the answer is taken out of its column")
     parser.add_argument("--extract-argument", default="", metavar="TEXT", help="what that rule needs")
     parser.add_argument("--max-prompt-tokens", type=int, metavar="N", help="leave out longer prompts; 0: none")
+    parser.add_argument(
+        "--choose", action="append", default=[], metavar="FAULT=CHOICE",
+        help="what becomes of faulty rows, as duplicate=leave_out; `grpo-tui data` names the faults",
+    )  # fmt: skip
+    parser.add_argument("--eval-share", type=float, metavar="X", help="share of the prompts kept apart, such as 0.05")
+    parser.add_argument("--seed", type=int, metavar="N", help="which prompts those are")
     parser.add_argument("--rewards", type=Path, metavar="FILE", help="your reward functions; copied to rewards.py")
     parser.add_argument(
         "--reward", action="append", default=[], metavar="NAME[=WEIGHT]", help="a function that counts; repeatable"
@@ -271,6 +277,11 @@ def _dataset(args: argparse.Namespace, draft: Draft, session: "Session") -> Draf
             source = str(place.resolve().relative_to(session.project))
         draft = session.with_source(draft, source)
         answer = draft.dataset
+    from grpo_tui.dataset.faults import read_choices
+
+    chosen = read_choices(args.choose)
+    if isinstance(chosen, Problem):
+        return chosen
     given = {
         "split": args.split or None,
         "prompt": args.prompt or None,
@@ -279,6 +290,9 @@ def _dataset(args: argparse.Namespace, draft: Draft, session: "Session") -> Draf
         "extract": args.extract or None,
         "extract_argument": args.extract_argument or None,
         "max_prompt_tokens": args.max_prompt_tokens,
+        "faults": {**answer.faults, **chosen} or None,
+        "eval_share": args.eval_share,
+        "seed": args.seed,
     }
     answer = replace(answer, **{name: value for name, value in given.items() if value is not None})
     if not answer.source:

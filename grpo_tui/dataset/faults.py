@@ -135,6 +135,23 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 )
 
 
+def read_choices(words: Iterable[str]) -> dict[str, str] | Problem:
+    """Choices such as `duplicate=leave_out`, by kind of fault."""
+    chosen = {}
+    for word in words:
+        kind, _, choice = word.partition("=")
+        if kind not in KINDS:
+            return Problem("--choose", f"There is no fault '{one_line(kind, 40)}'.", f"Faults: {', '.join(KINDS)}.")
+        if choice not in KINDS[kind].choices:
+            return Problem(
+                "--choose",
+                f"'{one_line(choice, 40)}' cannot be chosen for {kind}.",
+                f"Choices: {', '.join(KINDS[kind].choices)}.",
+            )
+        chosen[kind] = choice
+    return chosen
+
+
 @dataclass(frozen=True)
 class Fault:
     """One kind of fault that these rows have."""

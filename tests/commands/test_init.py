@@ -40,6 +40,18 @@ def test_a_project_of_ones_own_is_written_without_a_question(shared: Path, capsy
     assert loaded.draft.score.skipped  # the user's rewards were not run on the user's data
 
 
+def test_what_becomes_of_faulty_rows_and_which_are_kept_apart_is_said_by_flags(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--choose", "duplicate=leave_out", "--choose", "leaked=keep", "--eval-share", "0.1", "--seed", "7")
+    assert init(shared, *flags, "--json", project="apart") == 0
+    data = answer(capsys)["config"]["data"]
+    assert data["faults"] == {"duplicate": "leave_out", "leaked": "keep"}
+    assert (data["eval_share"], data["seed"]) == (0.1, 7)
+    assert init(shared, "--choose", "duplicate=explode", "--json", project="other") == 2
+    assert "cannot be chosen for duplicate" in answer(capsys)["problems"][0]["what"]
+
+
 def test_a_second_time_only_what_is_said_anew_changes_and_edits_are_kept(
     shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
