@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
 
 from rich.text import Text
 
@@ -39,23 +40,40 @@ def matrix_columns(names: Sequence[str], *, gathered: bool) -> tuple[Column, ...
     )
 
 
-def matrix_cells(palette: Palette, trial: Trial, table: ScoreTable | None, functions: int) -> list[Sequence[Text]]:
-    """One row per completion; before the rewards ran their figures are dashes."""
-    text, known, size = palette.text, table is not None, trial.groups.size
-    cells: list[Sequence[Text]] = []
-    for at, sample in enumerate(trial.samples):
-        paid = table.rewards[at] if table else (None,) * functions
-        first = (sample.expect or "–") if not trial.gathered else row_name(sample) if at % size == 0 else ""
-        cells.append(
-            (
-                text((first, "muted")),
-                text((one_line(sample.text, 400) or "(empty)", "text")),
-                *(figure(palette, value, known=known) for value in paid),
-                figure(palette, table.weighted[at] if table else None, bold=True, known=known),
-                figure(palette, table.advantages[at] if table else None, sign=True, known=known),
-            )
+@dataclass(frozen=True)
+class Matrix(Sequence[Sequence[Text]]):
+    """One row per completion, drawn when it comes in sight: there may be thousands."""
+
+    palette: Palette
+    trial: Trial
+    table: ScoreTable | None
+    """None: the rewards did not run yet, and figures are dashes."""
+
+    functions: int
+
+    def __len__(self) -> int:
+        return len(self.trial.samples)
+
+    @overload
+    def __getitem__(self, at: int) -> Sequence[Text]: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Sequence[Text]]: ...
+
+    def __getitem__(self, at: int | slice) -> Sequence[Text] | Sequence[Sequence[Text]]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        text, table, known = self.palette.text, self.table, self.table is not None
+        sample = self.trial.samples[at]
+        paid = table.rewards[at] if table else (None,) * self.functions
+        of_group = row_name(sample) if at % self.trial.groups.size == 0 else ""
+        return (
+            text((of_group if self.trial.gathered else sample.expect or "–", "muted")),
+            text((one_line(sample.text, 400) or "(empty)", "text")),
+            *(figure(self.palette, value, known=known) for value in paid),
+            figure(self.palette, table.weighted[at] if table else None, bold=True, known=known),
+            figure(self.palette, table.advantages[at] if table else None, sign=True, known=known),
         )
-    return cells
 
 
 def row_name(sample: Sample) -> str:

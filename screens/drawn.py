@@ -312,13 +312,13 @@ class Rows(Cursor):
         super().__init__(title, id=id)
         self.columns_ = columns_
         self.empty = empty
-        self.cells: tuple[Sequence[Text], ...] = ()
+        self.cells: Sequence[Sequence[Text]] = ()
         self.most = 0
         """At most this many rows are in sight at once; 0: all."""
 
     def show(self, cells: Sequence[Sequence[Text]], reading: Text | str | None = None, empty: str = "") -> None:
         """Show these rows."""
-        self.cells = tuple(cells)
+        self.cells = cells
         self.reading = reading
         self.empty = empty or self.empty
         self.cursor = max(0, min(self.cursor, len(self.cells) - 1))

@@ -32,6 +32,8 @@ class Gathering(Step, inherit_bindings=False):
     """The yes that is still needed before the rewards run."""
 
     probes: "ProbeTable | None" = None
+    places: Sequence[tuple[str, str, str]] = ()
+    """Where the project has completions: see `pilot.completion_places`."""
 
     def put(self, **changes: object) -> None:
         """Change what stands on the bench: fields of ScoreAnswer."""
@@ -41,10 +43,9 @@ class Gathering(Step, inherit_bindings=False):
     def action_gather(self) -> None:
         """Choose which completions stand on the bench."""
         present = self.draft.score.completions
-        offered = pilot.completion_places(self.session)
         choices = (
             Choice("", "by hand", "those of the recipe, and yours"),
-            *(Choice(place, label, note) for place, label, note in offered),
+            *(Choice(place, label, note) for place, label, note in self.places),
             Choice("file", "a file…", "JSON lines with `completion`"),
             Choice("run", "a run…", "its folder, in any project"),
             Choice("model", "let the model complete some…", "in groups, as training will"),
@@ -110,6 +111,8 @@ class Gathering(Step, inherit_bindings=False):
             if name:
                 self._choose_prompts(replace(server, model=name))
 
+        if not self.doing:
+            return  # it was cancelled while the server was asked
         choices = tuple(Choice(name, one_line(name, 60)) for name in names)
         self.app.push_screen(Choose("Which of its models?", choices, server.model), answered)
 
@@ -130,6 +133,8 @@ class Gathering(Step, inherit_bindings=False):
             return None
 
         def ask(counts: Sequence[tuple[int, str]], consent: Approval | None) -> None:
+            if not self.doing:
+                return  # it was cancelled while the data were looked at
             choices = tuple(Choice(str(count), f"{count:,} prompts", note) for count, note in counts)
 
             def answered(count: str | None) -> None:

@@ -24,7 +24,7 @@ from .step import FRAME_KEYS, Say, Trouble
 if TYPE_CHECKING:
     from grpo_tui.pilot import Reading
     from grpo_tui.rewards.bench import ScoreTable
-    from grpo_tui.rewards.stored import Stored
+    from grpo_tui.rewards.stored import WhatIf
     from grpo_tui.tryout import Trial
 
 
@@ -38,7 +38,7 @@ class Found:
     """The yes that is still needed before the rewards run."""
 
     reading: "Reading | None" = None
-    before: "Stored | None" = None
+    change: "WhatIf | None" = None
     kept: PilotAnswer | None = None
     """What of the reading is kept in the project; None: the groups are of no pilot."""
 
@@ -76,8 +76,8 @@ class ScoreStep(Gathering, inherit_bindings=False):
     reading: "Reading | None" = None
     """What the groups on the bench say of a training; None: they are no groups."""
 
-    before: "Stored | None" = None
-    """The completions as a run paid them, or as they were paid when they were first scored."""
+    change: "WhatIf | None" = None
+    """What the present weights and code change against what these completions were paid before; None: nothing."""
 
     scaling: tuple[str, str] = ("group", "sum_then_normalize")
     current = True
@@ -102,6 +102,7 @@ class ScoreStep(Gathering, inherit_bindings=False):
     def find(self, say: Say) -> object:
         say("Reading the completions and what they answer…")
         self.scaling = tryout.scaling(self.session, self.draft)
+        self.places = pilot.completion_places(self.session)  # also wanted where no completion can be read
         trial = tryout.trial(self.session, self.draft)
         if isinstance(trial, Problem):
             return trial
@@ -116,17 +117,19 @@ class ScoreStep(Gathering, inherit_bindings=False):
             return table
         reading = pilot.reading(self.session, self.draft, trial, table, say)
         before = tryout.first_paid(self.session, trial, table, self.scaling)
+        change = tryout.compared(before, table, self.scaling)
         kept = None
         if reading is not None:
             self.current = of_pilot or score.completions != pilot.PILOT_FILE
         if reading is not None and of_pilot:
             kept = pilot.answer_of(self.session, self.draft, reading.signal)
-        return Found(trial=trial, table=table, reading=reading, before=before, kept=kept)
+        shown = None if isinstance(change, Problem) or change.nothing else change
+        return Found(trial=trial, table=table, reading=reading, change=shown, kept=kept)
 
     def found(self, result: object) -> None:
         assert isinstance(result, Found)
         self.trial, self.table, self.consent = result.trial, result.table, result.consent
-        self.reading, self.before = result.reading, result.before
+        self.reading, self.change = result.reading, result.change
         if result.kept is not None and result.kept != self.draft.score.pilot:
             self.answer(replace(self.draft, score=replace(self.draft.score, pilot=result.kept)))
 
@@ -135,8 +138,7 @@ class ScoreStep(Gathering, inherit_bindings=False):
         names = self.table.names if self.table else self.draft.rewards.names
         rows.columns_ = bench.matrix_columns(names, gathered=trial is not None and trial.gathered)
         rows.most = max(6, self.size.height // 3) if trial is not None and trial.gathered else 0
-        cells = bench.matrix_cells(self.palette, trial, self.table, len(names)) if trial else []
-        rows.show(cells, self._where())
+        rows.show(bench.Matrix(self.palette, trial, self.table, len(names)) if trial else (), self._where())
         self._show_probes()
         for block in self.query("#body Block").results(Block):
             block.redraw()
@@ -176,14 +178,10 @@ class ScoreStep(Gathering, inherit_bindings=False):
         return bench.function_rows(self.palette, self.table, width) if self.table else []
 
     def _change_made(self, width: int) -> Sequence[Text]:
-        """What the present weights and code change against what these completions were paid before."""
-        if self.table is None or self.before is None or self.trial is None:
-            return []
-        change = tryout.compared(self.before, self.table, self.scaling)
-        if isinstance(change, Problem) or change.nothing:
+        if self.change is None or self.trial is None:
             return []
         title = f"Against what {self.trial.groups.origin} was paid" if self.trial.paid else "Against the rewards before"
-        return bench.change_rows(self.palette, one_line(title, 60), change.sentence, width)
+        return bench.change_rows(self.palette, one_line(title, 60), self.change.sentence, width)
 
     def on_rows_moved(self, event: Rows.Moved) -> None:
         """Show the completion under the cursor."""
