@@ -16,7 +16,8 @@ The child's side is two lines at the top of the module, before anything heavy is
     if __name__ == "__main__":
         serve({"lengths": lengths}, channel)
 
-Handlers run in the child's main thread, one at a time. Bulk data goes by file, not through the pipe.
+Handlers run in the child's main thread, one at a time. Bulk data goes by file, not through the pipe. Where each
+request may hang in foreign code, `grpo_tui.warden` serves instead.
 """
 
 import contextlib
@@ -37,6 +38,7 @@ from typing import Any, BinaryIO, Self
 
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
+from grpo_tui.processes import adopt_orphans, die_with_parent, end_group, end_with_descendants
 from grpo_tui.secret import HIDDEN, is_secret, shows_secret
 
 Progress = Callable[[dict[str, Any]], None]
@@ -118,7 +120,7 @@ class _Child:
             drain.start()
         self._started.set()
         process.wait()
-        _kill_group(process.pid)  # what the worker itself started goes with it, and the pipes reach their end
+        end_group(process.pid)  # what the worker itself started goes with it, and the pipes reach their end
         for drain in drains:
             drain.join(timeout=5)
         with contextlib.suppress(OSError):
@@ -173,7 +175,7 @@ class _Child:
     def kill(self, why: str) -> None:
         self.stopped = self.stopped or why
         if self._process is not None and self._process.returncode is None:
-            _kill_group(self._process.pid)
+            end_with_descendants(self._process.pid)
 
     def join(self) -> None:
         self._keeper.join(timeout=10)
@@ -359,11 +361,6 @@ def _worker_environment(environ: Mapping[str, str], gpu: bool) -> dict[str, str]
     return {**environ, **added}
 
 
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone; on macOS a group of zombies gives EPERM
-        os.killpg(pid, signal.SIGKILL)
-
-
 def _limit_address_space(pid: int, limit: int) -> None:
     import resource
 
@@ -400,13 +397,27 @@ def _exit_remedy(code: int | None) -> str:
     return "Read its last lines; `grpo-tui doctor` checks the installed libraries."
 
 
-class Channel:
-    """The child's end: requests come in by a thread of its own, answers go out whole."""
+class Answers:
+    """The child's way to its parent: one message at a time, whole."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message. Raises TypeError or ValueError for what JSON cannot hold, before a byte is written."""
+        line = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            self._stream.write(line)
+            self._stream.flush()
+
+
+class Channel(Answers):
+    """Both ways: requests come in by a thread of its own."""
 
     def __init__(self, requests: BinaryIO, answers: BinaryIO) -> None:
+        super().__init__(answers)
         self.requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._answers = answers
-        self._lock = threading.Lock()
         threading.Thread(target=self._listen, args=(requests,), name="requests", daemon=True).start()
 
     def _listen(self, stream: BinaryIO) -> None:
@@ -416,13 +427,6 @@ class Channel:
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
         os._exit(0)
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one message. Raises TypeError or ValueError for what JSON cannot hold, before a byte is written."""
-        line = json.dumps(message).encode() + b"\n"
-        with self._lock:
-            self._answers.write(line)
-            self._answers.flush()
 
 
 _channel: Channel | None = None
@@ -436,28 +440,24 @@ def open_channel() -> Channel:
     """
     global _channel
     if _channel is None:
-        requests = os.fdopen(os.dup(0), "rb")
-        answers = os.fdopen(os.dup(1), "wb")
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
-        os.dup2(2, 1)
-        for stream in (sys.stdout, sys.stderr):  # seen at once, whatever the locale can write
-            stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # TextIOWrapper
-        _die_with_parent()
+        requests, answers = take_pipes()
+        die_with_parent()  # a regular expression that holds the GIL stops our own watch
         _channel = Channel(requests, answers)
     return _channel
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process with its parent: a regular expression that holds the GIL stops our own watch."""
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    pr_set_pdeathsig = 1  # linux/prctl.h
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+def take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Requests and answers, moved out of the way of whatever prints or reads; orphans of this process stay below it."""
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    for stream in (sys.stdout, sys.stderr):  # seen at once, whatever the locale can write
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # TextIOWrapper
+    adopt_orphans()
+    return requests, answers
 
 
 def serve(methods: Mapping[str, Handler], channel: Channel | None = None) -> None:
@@ -469,23 +469,27 @@ def serve(methods: Mapping[str, Handler], channel: Channel | None = None) -> Non
     channel = channel or open_channel()
     channel.send({"ready": os.getpid()})
     while True:
-        request = channel.requests.get()
-        try:
-            _answer(methods, request, channel)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever user code raises is an answer, not our end
-            traceback.print_exc()
-            channel.send({"id": request["id"], "error": _describe(error)})
+        answer(methods, channel.requests.get(), channel)
 
 
-def _answer(methods: Mapping[str, Handler], request: dict[str, Any], channel: Channel) -> None:
+def answer(methods: Mapping[str, Handler], request: dict[str, Any], answers: Answers) -> None:
+    """Do what one request asks and send what came of it, an exception too."""
+    try:
+        _answer(methods, request, answers)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever user code raises is an answer, not our end
+        traceback.print_exc()
+        answers.send({"id": request["id"], "error": _describe(error)})
+
+
+def _answer(methods: Mapping[str, Handler], request: dict[str, Any], answers: Answers) -> None:
     def progress(value: dict[str, Any]) -> None:
-        channel.send({"id": request["id"], "progress": value})
+        answers.send({"id": request["id"], "progress": value})
 
-    answer = methods[request["method"]](request["params"], progress)
-    if isinstance(answer, Problem):
-        channel.send({"id": request["id"], "problem": answer.as_json()})
+    reply = methods[request["method"]](request["params"], progress)
+    if isinstance(reply, Problem):
+        answers.send({"id": request["id"], "problem": reply.as_json()})
     else:
-        channel.send({"id": request["id"], "result": answer})
+        answers.send({"id": request["id"], "result": reply})
 
 
 def _describe(error: BaseException) -> dict[str, str]:

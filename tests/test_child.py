@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from grpo_tui.child import Worker, scrubbed_environment
 from grpo_tui.problem import Problem
+from tests.processes import gone, until
 
 # A worker of the user's world: it prints, floods, crashes, hangs and starts processes of its own.
 UNRULY = """
@@ -63,6 +64,21 @@ def hang(params, progress):
     progress({"pid": os.getpid(), "started": started.pid})
     time.sleep(600)
 
+def hide(params, progress):
+    if not os.fork():  # as a daemon does it: a session of its own, and no parent
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        for descriptor in range(3, 50):
+            try: os.close(descriptor)
+            except OSError: pass
+        open(params["note"], "w").write(str(os.getpid()))
+        time.sleep(60)
+    os.wait()
+    while not os.path.exists(params["note"]) or not open(params["note"]).read(): time.sleep(0.01)
+    progress({"hidden": int(open(params["note"]).read())})
+    time.sleep(600)
+
 def hold_the_gil(params, progress):
     progress({"pid": os.getpid()})
     re.match("(a+)+$", "a" * 60 + "b")
@@ -76,7 +92,9 @@ def allocate(params, progress):
 def read_input(params, progress):
     return {"read": sys.stdin.read()}
 
-methods = "echo count flood refuse fail leave unsayable die killed hang hold_the_gil environment allocate read_input"
+methods = (
+    "echo count flood refuse fail leave unsayable die killed hang hide hold_the_gil environment allocate read_input"
+)
 serve({name: globals()[name] for name in methods.split()}, channel)
 """
 
@@ -95,27 +113,6 @@ def unruly_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
 def worker(unruly_environment: dict[str, str]) -> Iterator[Worker]:
     with Worker("unruly", env=unruly_environment) as started:
         yield started
-
-
-def gone(pid: int) -> bool:
-    """The process has ended; an orphan may wait for the init of its container to notice."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-            os.kill(pid, 0)
-        except (ProcessLookupError, FileNotFoundError):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def until(condition: Callable[[], object]) -> bool:
-    deadline = time.monotonic() + 20
-    while not (done := condition()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return bool(done)
 
 
 def test_prints_of_user_code_do_not_reach_the_protocol(worker: Worker) -> None:
@@ -186,6 +183,24 @@ def test_a_time_out_ends_the_worker_and_all_that_it_started(worker: Worker) -> N
     assert gone(pids[0]["pid"])
     assert gone(pids[0]["started"])
     assert worker.call("echo", {"back": 1}) == {"back": 1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process that leaves its parent cannot be found")
+@pytest.mark.parametrize("end", ["time-out", "cancel", "close"])
+def test_a_process_that_made_itself_independent_ends_with_the_worker(
+    unruly_environment: dict[str, str], tmp_path: Path, end: str
+) -> None:
+    hidden: list[dict[str, int]] = []
+    with Worker("unruly", env=unruly_environment) as hiding:
+
+        def found(said: dict[str, int]) -> None:
+            hidden.append(said)
+            {"time-out": int, "cancel": hiding.cancel, "close": hiding.close}[end]()
+
+        params = {"note": str(tmp_path / "note")}
+        timeout = 2.0 if end == "time-out" else None
+        assert isinstance(hiding.call("hide", params, timeout=timeout, on_progress=found), Problem)
+        assert gone(hidden[0]["hidden"])
 
 
 def test_code_that_never_lets_go_of_the_interpreter_is_timed_out_too(worker: Worker) -> None:

@@ -26,14 +26,15 @@ FLOORS = (
     ("run", "diagnosis"),
     ("progress",),
     ("dataset", "hardware", "rewards", "plan"),
-    ("child", "draft", "state", "recipe", "recipe_schema"),
-    ("answered", "terminal", "atomic", "lock", "inert", "marks", "regular", "secret", "problem"),
+    ("child", "warden", "draft", "state", "recipe", "recipe_schema"),
+    ("answered", "terminal", "atomic", "lock", "processes", "inert", "marks", "regular", "secret", "problem"),
 )
 """From the top. A module imports only what stands below it; modules of the ground floors may use one another."""
 
 LEVEL = {name: len(FLOORS) - level for level, names in enumerate(FLOORS) for name in names}
 SHARED = {
     "child",
+    "warden",
     "draft",
     "state",
     "recipe",
@@ -41,6 +42,7 @@ SHARED = {
     "terminal",
     "atomic",
     "lock",
+    "processes",
     "inert",
     "regular",
     "secret",
