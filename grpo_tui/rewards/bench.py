@@ -126,7 +126,9 @@ def start_worker(project: Path, environ: Mapping[str, str] = os.environ) -> Work
     """A worker for reward functions of `project`: no secrets, the project as working directory, bounded memory."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = max(LEAST_ADDRESS_SPACE, memory // 2)
-    return Worker("score", env=scrubbed_environment(environ), cwd=project, address_space_bytes=limit)
+    environment = scrubbed_environment(environ)
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads would keep the process from being forked
+    return Worker("score", env=environment, cwd=project, address_space_bytes=limit)
 
 
 def score(

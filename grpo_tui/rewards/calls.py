@@ -1,6 +1,5 @@
 """Calls of reward functions in the scoring worker: one batch at a time, killed when it does not come back."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +9,6 @@ from grpo_tui.child import Worker
 from grpo_tui.problem import Problem
 
 Prompt = str | Sequence[Mapping[str, Any]]
-
-KILL_AFTER = 0.05
-"""Seconds past its own time-out after which a child that does not answer is killed."""
 
 PREPARE_TIMEOUT = 120.0
 """Seconds for all that is not the function itself: its arguments have to be read and tokenized."""
@@ -95,27 +91,9 @@ class Caller:
             "tokenizer": self.tokenizer,
             "timeout": self.timeout,
         }
-        reply = self._asked(params)
+        patience = PREPARE_TIMEOUT + self.timeout
+        reply = self.worker.call("call", params, timeout=patience)
         if isinstance(reply, dict) and reply["outcome"] == "unloaded":
             problem = self.load()  # a worker that was killed has to load again, not at the function's expense
-            reply = problem or self._asked(params)
-        return reply
-
-    def _asked(self, params: dict[str, Any]) -> dict[str, Any] | Problem:
-        late = threading.Event()
-
-        def kill() -> None:
-            late.set()
-            self.worker.cancel()
-
-        watch = threading.Timer(self.timeout + KILL_AFTER, kill)
-        watch.daemon = True
-        try:
-            reply = self.worker.call(
-                "call", params, timeout=PREPARE_TIMEOUT + self.timeout, on_progress=lambda said: watch.start()
-            )
-        finally:
-            watch.cancel()
-        if isinstance(reply, Problem) and late.is_set():
-            return {"outcome": "hung"}  # it did not even react to the alarm
+            reply = problem or self.worker.call("call", params, timeout=patience)
         return reply

@@ -2,7 +2,7 @@
 
 `load`  {path, names, tokenizer} -> {tokens: is there a real tokenizer}
 `call`  {path, name, prompts, completions, completion_ids, columns, tokenizer, timeout} -> an outcome
-        progress {}: the function's time begins
+        progress {seconds}: the function's time begins
 
 `completion_ids` has the tokens of each completion, or null where they are not known: then the tokenizer makes them.
 
@@ -10,15 +10,15 @@ An outcome is `returned` (with rewards, faults, notes, blocking, metrics), `rais
 the seconds that the call took; or it is `unloaded`, when the function has to be loaded first.
 """
 
-from grpo_tui.child import open_channel, serve
+from grpo_tui.child import take_pipes
 
-channel = open_channel()
+pipes = take_pipes()
 
-import asyncio  # noqa: E402  the channel is opened before anything can print
+import asyncio  # noqa: E402  the pipes are taken before anything can print
 import hashlib  # noqa: E402
 import signal  # noqa: E402
 import time  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
+from collections.abc import Callable, Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from pathlib import Path  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
@@ -29,6 +29,7 @@ from grpo_tui.rewards.loading import Reward, forget, is_async, load_rewards, rai
 from grpo_tui.rewards.returned import read_returned  # noqa: E402
 from grpo_tui.rewards.source import NOT_PASSED  # noqa: E402
 from grpo_tui.rewards.tokens import find_tokenizer, token_ids  # noqa: E402
+from grpo_tui.warden import AGAIN, guard  # noqa: E402
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -37,42 +38,61 @@ class Overtime(BaseException):
     """The time-out. No `Exception`, so that a reward which excuses every exception with 0.0 does not swallow it."""
 
 
-_loaded: dict[tuple[str, str], Reward] = {}
-_content: dict[str, str] = {}
+_loaded: dict[tuple[Path, str], Reward] = {}
+_content: dict[Path, str] = {}
 
 
 def load(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem:
     """Load the file, anew when it changed since, and keep its functions."""
     path = Path(params["path"]).resolve()
+    content = _content_of(path)
+    if isinstance(content, Problem):
+        return content
+    if not _is_loaded(path, content, params["names"]):
+        if _content.get(path, content) != content:
+            forget(path.parent)
+            _loaded.clear()
+        functions = load_rewards(path, params["names"])
+        if isinstance(functions, Problem):
+            return functions
+        _content[path] = content
+        _loaded.update({(path, name): function for name, function in zip(params["names"], functions, strict=True)})
+    return _about(params)
+
+
+def loaded(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Problem:
+    """The same in a copy, which has what the original has."""
+    path = Path(params["path"]).resolve()
+    content = _content_of(path)
+    if isinstance(content, Problem):
+        return content
+    return _about(params) if _is_loaded(path, content, params["names"]) else AGAIN
+
+
+def _content_of(path: Path) -> str | Problem:
     try:
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         return Problem(str(path), f"The file cannot be read: {error}.", "Check the path of the rewards file.")
-    key = str(path)
-    wanted = [name for name in params["names"] if (key, name) not in _loaded]
-    about = {"tokens": find_tokenizer(params["tokenizer"]) is not None}
-    if _content.get(key) == content and not wanted:
-        return about
-    if _content.get(key, content) != content:
-        forget(path.parent)
-        _loaded.clear()
-    functions = load_rewards(path, params["names"])
-    if isinstance(functions, Problem):
-        return functions
-    _content[key] = content
-    _loaded.update({(key, name): function for name, function in zip(params["names"], functions, strict=True)})
-    return about
+
+
+def _is_loaded(path: Path, content: str, names: Sequence[str]) -> bool:
+    return _content.get(path) == content and all((path, name) in _loaded for name in names)
+
+
+def _about(params: dict[str, Any]) -> dict[str, Any]:
+    return {"tokens": find_tokenizer(params["tokenizer"]) is not None}
 
 
 def call(params: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Call the function with all completions and read what it returns."""
     path = Path(params["path"]).resolve()
-    function = _loaded.get((str(path), params["name"]))
+    function = _loaded.get((path, params["name"]))
     if function is None:
         return {"outcome": "unloaded"}
     metrics: dict[str, float] = {}
     arguments = _arguments(params, metrics)
-    progress({})  # from here on the function's time counts
+    progress({"seconds": params["timeout"]})  # from here on the function's time counts
     start = time.perf_counter()
     try:
         with _time_limit(params["timeout"]):
@@ -147,4 +167,4 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    serve({"load": load, "call": call}, channel)
+    guard(pipes, {"load": load, "call": call}, {"load": loaded}, loads="load", late={"outcome": "hung"})

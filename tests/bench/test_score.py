@@ -36,6 +36,8 @@ def stubborn(completions, **kwargs):
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     while True:
         pass
+def in_c(completions, **kwargs):
+    return [float(sum(range(10**15)))] * len(completions)
 '''
 
 
@@ -79,17 +81,22 @@ def test_isolated_scoring_costs_a_twentieth_more_at_most(path, capsys):
     assert ratio <= 1.05
 
 
-@pytest.mark.parametrize(("name", "limit"), [("hangs", 0.15), ("stubborn", 0.5)])
-def test_a_hung_reward_is_back_in_service_soon_after_its_time(path, capsys, name, limit):
-    """`hangs` reacts to the alarm; `stubborn` does not: its process is killed and another one started."""
+@pytest.mark.parametrize("name", ["hangs", "stubborn", "in_c"])
+@pytest.mark.parametrize("imports", ["", "import math_verify, numpy"], ids=["light", "heavy"])
+def test_a_hung_reward_is_back_in_service_soon_after_its_time(path, capsys, name, imports):
+    """`hangs` reacts to the alarm; the others do not: their process is killed, and another one forked."""
     timeout = 0.5
+    path.write_text(imports + path.read_text())
+    late = []
     with start_worker(Path.cwd()) as worker:
         caller = Caller(worker, path, ("checks", name), "", timeout)
         caller.call("checks", batch("warm"))
-        began = time.perf_counter()
-        assert caller.call(name, batch("<think>" + "a" * 40))["outcome"] == "hung"
-        caller.call("checks", batch("<answer>"))
-        late = time.perf_counter() - began - timeout
+        for _ in range(20):
+            began = time.perf_counter()
+            assert caller.call(name, batch("<think>" + "a" * 40))["outcome"] == "hung"
+            caller.call("checks", batch("<answer>"))
+            late.append(time.perf_counter() - began - timeout)
+    late.sort()
     with capsys.disabled():
-        print(f"\n{name}: scores again {late * 1e3:.0f} ms after the time-out of {timeout} s")
-    assert late <= limit
+        print(f"\n{name}: scores again {late[10] * 1e3:.0f} ms after the time-out (p95 {late[18] * 1e3:.0f} ms)")
+    assert late[18] <= 0.15
