@@ -95,10 +95,6 @@ FORMAT_WARNING = (
 PARTS_CAN_BE_GAMED = (
     "Parts of the format are paid, so a model may stop at them: change to the strict form once it is seen."
 )
-NO_ALARM = (
-    "It keeps time by an alarm of the main thread: in an async reward or a thread, one answer can hang the training."
-)
-
 TEMPLATES: Mapping[str, Template] = MappingProxyType(
     {
         each.key: each
@@ -120,7 +116,7 @@ TEMPLATES: Mapping[str, Template] = MappingProxyType(
                 title="Right formula",
                 pays=r"The final answer, best in \boxed{…}, equals the right one by the rules of algebra.",
                 needs="math-verify",
-                cautions=("An unfinished answer such as 12·7 equals its value and is paid.", NO_ALARM),
+                cautions=("An unfinished answer such as 12·7 equals its value and is paid.",),
             ),
             Template(
                 key="choice",

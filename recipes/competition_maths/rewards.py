@@ -1,10 +1,14 @@
 """What the model is paid for: one function per aspect, one number per completion."""
 
+import importlib.util
+import json
 import re
+import subprocess
+import sys
 import threading
 from typing import Any
 
-CORRECT_SECONDS = 2  # for reading, and for comparing one answer
+CORRECT_SECONDS = 2  # for reading and comparing one answer
 CORRECT_LONGEST = 50_000  # characters; longer completions earn nothing
 CORRECT_LONGEST_ANSWER = 500  # characters of the final answer
 
@@ -12,50 +16,32 @@ CORRECT_LONGEST_ANSWER = 500  # characters of the final answer
 def correct(completions: list[Any], answer: list[Any], **kwargs: Any) -> list[float | None]:
     r"""1 if the final answer, best in \boxed{…}, equals the right one, else 0; None where the right one is no formula.
 
-    An unfinished one such as 12·7 equals its value. math_verify keeps time by an alarm of the main thread; in another
-    thread nothing stops a comparison that hangs.
+    An unfinished one such as 12·7 equals its value. A comparison that takes too long earns nothing, in any thread.
     """
     texts = [text_of(completion) for completion in completions]
     return [correct_of(text, right) for text, right in zip(texts, answer, strict=True)]
 
 
 def correct_of(text: str, right: Any) -> float | None:
-    wanted = correct_read(answer_in("" if right is None else str(right)))
+    wanted = correct_formula(answer_in("" if right is None else str(right)))
     if not wanted:
         return None
-    given = correct_read(answer_in(text)) if len(text) <= CORRECT_LONGEST else []
-    return 1.0 if given and correct_equal(wanted, given) else 0.0
+    given = correct_formula(answer_in(text)) if len(text) <= CORRECT_LONGEST else ""
+    equal = same_formula(given, wanted, CORRECT_SECONDS)
+    return None if equal is None else float(equal)
 
 
-def correct_read(text: str | None) -> list[Any]:
-    """The one formula that the text is; empty if it is none."""
+def correct_formula(text: str | None) -> str:
+    """The text where it may be one formula, else nothing."""
     text = (text or "").strip(" \t\n$*.")
-    if not text or len(text) > CORRECT_LONGEST_ANSWER:
-        return []
+    if len(text) > CORRECT_LONGEST_ANSWER:
+        return ""
     bare = re.sub(r"\\(?:text|mathrm)\{[^{}]*\}", "", text)
     if re.search(r"(?<!\\)\b[A-Za-z]{3,}", bare) and not re.search(r"\d", bare):
-        return []  # a word, which would be read as a product of its letters
+        return ""  # a word, which would be read as a product of its letters
     if text.count("=") > 1 or ("=" in text and not re.search(r"[A-Za-z]", text.partition("=")[0])):
-        return []  # 4 = 5 names two numbers, x = 4 one
-    try:
-        from math_verify import LatexExtractionConfig, parse
-    except ImportError as error:
-        raise ImportError("This reward needs math_verify: pip install math-verify") from error
-    reading = [LatexExtractionConfig(boxed_match_priority=0)]
-    seconds: Any = correct_seconds()
-    found = parse("\\boxed{" + text + "}", reading, extraction_mode="first_match", parsing_timeout=seconds)
-    return list(found)
-
-
-def correct_equal(wanted: list[Any], given: list[Any]) -> bool:
-    from math_verify import verify
-
-    seconds: Any = correct_seconds()
-    return bool(verify(wanted, given, timeout_seconds=seconds))
-
-
-def correct_seconds() -> int | None:
-    return CORRECT_SECONDS if threading.current_thread() is threading.main_thread() else None
+        return ""  # 4 = 5 names two numbers, x = 4 one
+    return text
 
 
 OVERLONG_LARGEST = 2048  # tokens: max_completion_length of the training; above it, it never bites
@@ -88,6 +74,66 @@ def answer_in(text: str) -> str | None:
         return boxes[0] if len(set(boxes)) == 1 else None
     marked = MARKED.findall(text)
     return (marked or [text])[0].strip() if len(marked) < 2 else None
+
+
+# Runs in a process of its own. When the time is up, the kernel ends that, whatever it is in the midst of.
+COMPARING = r"""
+import json, logging, os, signal, sys
+channel = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+from math_verify import LatexExtractionConfig, parse, verify
+logging.disable(logging.WARNING)  # that it keeps no time of its own, which it can only in a main thread
+reading = [LatexExtractionConfig(boxed_match_priority=0)]
+
+def read(text):
+    return parse("\\boxed{" + text + "}", reading, extraction_mode="first_match", parsing_timeout=None)
+
+signal.signal(signal.SIGALRM, signal.SIG_DFL)
+print("ready", file=channel, flush=True)
+for line in sys.stdin:
+    seconds, given, right = json.loads(line)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    wanted = read(right)
+    found = read(given) if wanted and given else []
+    equal = bool(found and verify(wanted, found, timeout_seconds=None))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    print(json.dumps(equal if wanted else None), file=channel, flush=True)
+"""
+
+comparing: list[subprocess.Popen[str]] = []  # the process, once it is needed
+comparing_turn = threading.Lock()
+
+
+def same_formula(given: str, right: str, seconds: float) -> bool | None:
+    """Whether they are equal; None where the right one is no formula. What takes longer is taken for not equal."""
+    with comparing_turn:
+        if not comparing:
+            comparing.append(start_comparing())
+        process = comparing[0]
+        assert process.stdin is not None  # pipes were asked for
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps([seconds, given, right]) + "\n")
+            process.stdin.flush()
+            said = process.stdout.readline()
+        except BrokenPipeError:
+            said = ""
+        if said:
+            return None if said == "null\n" else said == "true\n"
+        comparing.clear()
+        process.wait()
+        return False
+
+
+def start_comparing() -> subprocess.Popen[str]:
+    if importlib.util.find_spec("math_verify") is None:
+        raise ImportError("This reward needs math_verify: pip install math-verify")
+    command = [sys.executable, "-P", "-c", COMPARING]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+    if process.stdout is None or process.stdout.readline() != "ready\n":
+        raise RuntimeError("math_verify cannot be loaded: what it said stands above")
+    return process
 
 
 def text_of(completion: Any) -> str:

@@ -1,5 +1,6 @@
 """Templates run as the user would run them: written out, loaded, and asked about one completion in every shape."""
 
+from functools import cache
 from typing import Any
 
 from grpo_tui.rewards.catalogue import Proposal, render_rewards
@@ -7,8 +8,13 @@ from grpo_tui.rewards.catalogue import Proposal, render_rewards
 
 def functions(*choices: Proposal) -> dict[str, Any]:
     """The rendered file, run."""
+    return _once_run.__wrapped__(render_rewards(choices))
+
+
+@cache
+def _once_run(code: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "rewards"}
-    exec(compile(render_rewards(choices), "rewards.py", "exec"), names)
+    exec(compile(code, "rewards.py", "exec"), names)
     return names
 
 
@@ -32,7 +38,7 @@ def paid(choice: Proposal, text: str, right: Any = None, **columns: Any) -> floa
     """The reward of one completion, which all shapes must agree on. `right` is the row's `answer`."""
     completions = shapes(text)
     count = len(completions)
-    rewards = functions(choice)["paid"](
+    rewards = _once_run(render_rewards([choice]))["paid"](
         prompts=["?"] * count,
         completions=completions,
         completion_ids=[text.split()] * count,

@@ -1,8 +1,11 @@
 """The catalogue: what each template must pay and must not, on the very code that is written into rewards.py."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.catalogue import TEMPLATES, Proposal, render_rewards
 from grpo_tui.rewards.source import check_signatures, read_code
+from tests.processes import gone
 from tests.rewards.catalogued import functions, paid, proposal
 
 COLUMNS = ("prompt", "answer", "options", "tests", "source")
@@ -371,14 +375,68 @@ def test_trls_cosine_pays_a_short_right_answer_most_and_a_long_wrong_one_never_m
     assert -0.5 >= (long_wrong or 0) > (wrong or 0) >= -1.0
 
 
+ENDLESS = ["\\boxed{9^{9^{9^{9}}}}", "\\boxed{4}"]
+
+
 def test_a_formula_that_takes_for_ever_costs_its_time_and_earns_nothing() -> None:
-    choice = proposal("mathematics", seconds=1)
-    assert functions(choice)["paid"](["\\boxed{9^{9^{9^{9}}}}"], ["4"]) == [0.0]
+    assert functions(proposal("mathematics", seconds=1))["paid"](ENDLESS, ["4", "4"]) == [0.0, 1.0]
 
 
-def test_rw_06_a_formula_is_compared_off_the_main_thread_too() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(functions(proposal("mathematics"))["paid"], ["\\boxed{72}"], ["$72$"]).result() == [1.0]
+def test_rw_06_nor_does_it_hang_in_a_thread_where_no_alarm_rings() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        paid = functions(proposal("mathematics", seconds=1))["paid"]
+        asked = [pool.submit(paid, ENDLESS, ["4", "4"]), pool.submit(paid, ["\\boxed{72}"], ["$72$"])]
+        assert [each.result() for each in asked] == [[0.0, 1.0], [1.0]]
+
+
+DEAF = """
+class LatexExtractionConfig:
+    def __init__(self, boxed_match_priority): pass
+def parse(text, reading, extraction_mode, parsing_timeout): return [text]
+def verify(wanted, found, timeout_seconds): return wanted == found or sum(range(10**15))
+"""
+
+HANGS = """
+import sys
+sys.path.append(sys.argv[1])
+import rewards
+print(rewards.paid(["6", "4"], ["4", "4"]), rewards.comparing[0].pid, flush=True)
+if sys.argv[2:]:
+    rewards.paid(["6"], ["4"])
+"""
+
+
+@pytest.fixture
+def deaf(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """A program that scores with a math_verify that hangs in C code, where Python sees no signal."""
+    (tmp_path / "math_verify.py").write_text(DEAF)
+
+    def start(seconds: int, *more: str) -> subprocess.Popen[str]:
+        choice = replace(proposal("mathematics", seconds=seconds), name="paid")
+        (tmp_path / "rewards.py").write_text(render_rewards([choice]))
+        command = [sys.executable, "-c", HANGS, str(tmp_path), *more]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    return start
+
+
+def test_a_comparison_that_hangs_in_c_code_is_ended_too(deaf: Callable[..., subprocess.Popen[str]]) -> None:
+    with deaf(1) as scoring:
+        try:
+            said, _ = scoring.communicate(timeout=60)
+        finally:
+            scoring.kill()
+    assert said.startswith("[0.0, 1.0]")
+
+
+def test_what_compares_ends_with_a_training_that_is_killed(deaf: Callable[..., subprocess.Popen[str]]) -> None:
+    with deaf(2, "and once more") as scoring:
+        assert scoring.stdout is not None
+        comparing = int(scoring.stdout.readline().split()[-1])
+        os.kill(comparing, 0)
+        scoring.kill()
+    assert gone(comparing)
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def test_quotations_are_proposed_where_there_is_a_text_to_quote() -> None:
 def test_what_goes_wrong_with_a_reward_is_said_with_it() -> None:
     (mathematics, *_) = proposals(DatasetAnswer(), COLUMNS, [{"answer": "\\frac{1}{2}"}])
     assert any("pip install math-verify" in warning for warning in mathematics.warnings)
-    assert any("alarm" in warning for warning in mathematics.warnings)
+    assert any("12·7" in warning for warning in mathematics.warnings)
     (choice, *_) = proposals(DatasetAnswer(), COLUMNS, [{"answer": "B"}])
     assert any("by chance" in warning for warning in choice.warnings)
     (shape, *_) = proposals(DatasetAnswer(), ("prompt",), [{"prompt": "?"}])
