@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from grpo_tui import __version__
+from grpo_tui.secret import blank_environment
 from grpo_tui.terminal import NO_TERMINAL, has_terminal, report_crash, run_screen
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
@@ -148,6 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # in a locale without ✓ a sign is lost, not the answer
     gc.set_threshold(OBJECTS_BEFORE_COLLECTION)
+    blank_environment()  # user code that is tried can read what stands in the environment of its parent
     chosen = chosen_command(words)
     try:
         args = parser(chosen).parse_args(words)

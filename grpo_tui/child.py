@@ -39,7 +39,7 @@ from typing import Any, BinaryIO, Self
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
 from grpo_tui.processes import adopt_orphans, die_with_parent, end_group, end_with_descendants
-from grpo_tui.secret import HIDDEN, is_secret, shows_secret
+from grpo_tui.secret import HIDDEN, blank_environment, is_secret, shows_secret
 
 Progress = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Progress], "dict[str, Any] | Problem"]
@@ -457,6 +457,7 @@ def take_pipes() -> tuple[BinaryIO, BinaryIO]:
     for stream in (sys.stdout, sys.stderr):  # seen at once, whatever the locale can write
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]  # TextIOWrapper
     adopt_orphans()
+    blank_environment()
     return requests, answers
 
 

@@ -1,7 +1,10 @@
 """What must not be written down or handed on: names that hold secrets by custom, and values that show one."""
 
+import os
 import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 # A name that holds a secret by the custom of clouds and registries. TOKENIZERS_PARALLELISM must not match.
@@ -40,3 +43,25 @@ def scrubbed(value: Any) -> Any:
     if isinstance(value, str):
         return _TOKEN.sub(HIDDEN, _LOGIN.sub(HIDDEN, value))
     return value
+
+
+def blank_environment() -> None:
+    """Blank the secrets in what `/proc/PID/environ` shows of this process; its own `os.environ` keeps them.
+
+    Linux shows there, to every process of the user, the memory in which the variables were handed over at the start
+    (proc(5)); a variable that is set anew gets memory elsewhere. Call it before anything holds on to the old one. Who
+    may debug this process can still search its memory.
+    """
+    names = [name for name, value in os.environ.items() if is_secret(name) or shows_secret(value)]
+    if sys.platform != "linux" or not names:
+        return
+    import ctypes
+
+    start, end = map(int, Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[47:49])  # env_start, env_end
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    for name in names:
+        at, value = getenv(os.fsencode(name)), os.environ[name]
+        if at and start <= at < end:
+            os.environ[name] = value
+            ctypes.memset(at, 0, len(os.fsencode(value)))

@@ -1,5 +1,6 @@
 """Reward functions that hang, hide and multiply: what is left of them, and how the others go on."""
 
+import json
 import os
 import subprocess
 import sys
@@ -169,3 +170,25 @@ def descendants_of(pid: int) -> set[int]:
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {pid}
+
+
+SPYING = """
+import os
+def spies(completions, **kwargs):
+    pid, found = os.getppid(), 0.0
+    while pid > 1 and b"pytest" not in open(f"/proc/{pid}/cmdline", "rb").read():
+        found += b"hf_secret" in open(f"/proc/{pid}/environ", "rb").read()
+        pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+    return [found] * len(completions)
+"""
+
+
+@linux
+def test_a_reward_finds_no_secret_in_the_environment_of_the_processes_above_it(tmp_path: Path) -> None:
+    (tmp_path / "rewards.py").write_text(SPYING)
+    (tmp_path / "completions.jsonl").write_text('{"completion": "a"}\n{"completion": "b"}\n')
+    command = [sys.executable, "-m", "grpo_tui", "score", "rewards.py", "--completions", "completions.jsonl"]
+    command += ["--yes", "--json"]
+    environment = {**os.environ, "HF_TOKEN": "hf_secret"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["rewards"] == [[0.0], [0.0]], done.stdout + done.stderr
