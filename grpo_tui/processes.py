@@ -63,9 +63,10 @@ def _children(pid: int) -> Sequence[int]:
                 return [int(child.pid) for child in psutil.Process(pid).children()]
         return []
     found: list[int] = []
-    for path in Path("/proc", str(pid), "task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            found += map(int, path.read_text().split())
+    with contextlib.suppress(OSError):  # the process ends meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # or the thread alone
+                found += map(int, (thread / "children").read_text().split())
     return found
 
 

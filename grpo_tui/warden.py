@@ -248,8 +248,11 @@ class _Warden:
     def _can_be_forked(self) -> bool:
         if sys.platform != "linux":
             return False
-        threads = list(Path(f"/proc/{self._original}/task").iterdir())
-        return len(threads) == 1 and descendants(os.getpid()) == [self._original]
+        try:
+            threads = len(list(Path(f"/proc/{self._original}/task").iterdir()))
+        except OSError:  # it has just ended
+            return False
+        return threads == 1 and descendants(os.getpid()) == [self._original]
 
     def _end_copy(self) -> None:
         if self._copy == self._original:
