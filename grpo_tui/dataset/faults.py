@@ -264,7 +264,7 @@ class _Look:
         self._is_held_out = made.get("is_held_out")
         self._as_text = made.get("as_text") if answer.answer else None
         self._extract = made.get("extract")
-        self._value_of, self._joined = made.get("value_of", dict.get), made.get("joined")
+        self._value_of = made.get("value_of", dict.get)
         self._loses_digits, self._is_left_out = loses_digits_function(), left_out_function(answer)
         self._tally = _Tally()
         self._leaked, self._types = _Leaks(), _Types(answer.prompt)
@@ -297,12 +297,15 @@ class _Look:
 
     def _look_at_prompt(self, at: int, row: Row) -> Any:
         """What the row asks, None if nothing."""
-        kind = prompt_kind(self._joined(row) if self._joined else self._value_of(row, self._answer.prompt))
+        asked = self._prompt_of(row)
+        if self._answer.joins:  # text, or nothing where none of its columns holds any
+            kind = "empty" if asked is None else "text"
+        else:
+            kind = prompt_kind(self._value_of(row, self._answer.prompt))
         if kind == "messages" and self._answer.plain:
             kind = "not_text"
             self._chat_for_plain += 1
         self._kinds.get(kind, self._tally).add(kind, at)
-        asked = self._prompt_of(row)
         self._marks.append(0 if asked is None else _mark(asked))
         return asked
 
