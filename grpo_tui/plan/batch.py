@@ -68,8 +68,12 @@ class Batch:
 
     @property
     def on_policy(self) -> bool:
-        """Every completion is learnt from before the weights that wrote it have changed."""
-        return self.steps_per_generation <= self.accumulation and self.iterations == 1
+        """Every completion is learnt from before the weights that wrote it have changed.
+
+        So it is where optimizer steps end with generations: otherwise TRL corrects for older weights (`generate_every`
+        in trl/trainer/grpo_trainer.py, 1.16).
+        """
+        return self.accumulation % (self.steps_per_generation * self.iterations) == 0
 
     def used_rows(self, rows: int) -> int:
         """Rows of one epoch that are used; the sampler drops an incomplete last chunk of prompts."""

@@ -1,6 +1,7 @@
 """The batch arithmetic: TRL's own rules, and legal neighbours instead of a mere refusal."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,6 +131,14 @@ def test_prompts_steps_and_left_over_rows_are_counted_as_the_sampler_does() -> N
     assert batch.on_policy
     assert often.on_policy
     assert not Batch(per_device=8, accumulation=1, steps_per_generation=2, generations=8).on_policy
+
+
+def test_a_generation_that_lasts_over_an_optimizer_step_is_learnt_from_by_newer_weights() -> None:
+    batch = Batch(per_device=8, accumulation=3, steps_per_generation=2, generations=8)
+    assert not batch.on_policy  # micro-steps 3 and 4 share a generation, and the weights change between them
+    assert not replace(batch, steps_per_generation=1, iterations=2).on_policy
+    assert replace(batch, accumulation=4).on_policy
+    assert replace(batch, accumulation=4, iterations=2).on_policy
 
 
 def test_fewer_rows_than_one_generation_takes_would_train_nothing() -> None:
