@@ -6,6 +6,7 @@ trl/trainer/utils.py. `per_device_train_batch_size` counts completions, not prom
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import gcd, isqrt
 from typing import Any
 
 from grpo_tui.problem import Problem
@@ -217,11 +218,7 @@ def _evaluation(settings: Mapping[str, Any], per_device: int, world: int, genera
     problems = []
     if not isinstance(wanted, int) or (per_device * world) % wanted:
         group = wanted if isinstance(wanted, int) and wanted > 0 else generations
-        size = next(size for size in range(per_device, per_device + group + 1) if size * world % group == 0)
-        smaller = [number for number in range(2, group) if per_device * world % number == 0]
-        ways = [f"per_device_eval_batch_size = {size}"]
-        if smaller:
-            ways.append(f"num_generations_eval = {smaller[-1]}")
+        ways = [f"{key} = {number}" for key, number in evaluation_ways(per_device, world, group).items()]
         problems.append(
             Problem(
                 "grpo.per_device_eval_batch_size",
@@ -247,12 +244,18 @@ def _evaluation(settings: Mapping[str, Any], per_device: int, world: int, genera
     return problems
 
 
+def evaluation_ways(per_device: int, world: int, group: int) -> dict[str, int]:
+    """What makes an evaluation of `group` completions a prompt legal: the next larger batch, or a smaller group."""
+    size = next(size for size in range(per_device, per_device + group + 1) if size * world % group == 0)
+    smaller = [number for number in range(2, group) if per_device * world % number == 0]
+    return {
+        "per_device_eval_batch_size": size,
+        **({"num_generations_eval": smaller[-1]} if smaller else {}),
+    }
+
+
 def _prompts(batch: Batch) -> str:
     return f"{batch.prompts_per_step:g} prompt" + ("" if batch.prompts_per_step == 1 else "s")
-
-
-def _legal(batch: Batch) -> bool:
-    return batch.generations >= 2 and batch.generation_batch % batch.generations == 0
 
 
 def nearest(batch: Batch) -> list[Batch]:
@@ -264,21 +267,33 @@ def nearest(batch: Batch) -> list[Batch]:
     follows = batch.steps_per_generation == batch.accumulation
     group = max(2, batch.generations)
 
-    def lengthened(steps: int) -> Batch:
-        return replace(
-            batch, generations=group, steps_per_generation=steps, accumulation=steps if follows else batch.accumulation
-        )
+    def lengthened(group: int) -> Batch:
+        """As many steps as whole groups need, the number nearest to that of now; of two as near, the smaller."""
+        micro = batch.per_device * batch.world
+        whole = group // gcd(group, micro)
+        steps = nearest_multiple(batch.steps_per_generation, whole)
+        accumulation = steps if follows else batch.accumulation
+        return replace(batch, generations=group, steps_per_generation=steps, accumulation=accumulation)
 
-    steps = sorted(range(1, batch.steps_per_generation + group + 1), key=lambda n: abs(n - batch.steps_per_generation))
-    longer = next((lengthened(n) for n in steps if _legal(lengthened(n))), None)
-    sizes = sorted(range(2, max(3, 2 * group)), key=lambda n: (abs(n - group), n))
-    other = next((replace(batch, generations=n) for n in sizes if _legal(replace(batch, generations=n))), None)
-    if other is None:  # too few completions for any group: a smaller group and as many steps as it needs
-        halved = max(2, group // 2)
-        other = next((lengthened(n) for n in steps if _legal(replace(lengthened(n), generations=halved))), None)
-        other = replace(other, generations=halved) if other else None
-    found = [choice for choice in (longer, other) if choice is not None]
-    return list(dict.fromkeys(found))
+    sizes = [number for number in divisors(batch.generation_batch) if 1 < number < 2 * group]
+    if sizes:
+        other = replace(batch, generations=min(sizes, key=lambda number: abs(number - group)))
+    else:  # too few completions for any group: a smaller group and as many steps as it needs
+        other = lengthened(max(2, group // 2))
+    return list(dict.fromkeys((lengthened(group), other)))
+
+
+def nearest_multiple(number: int, unit: int, *, larger: bool = False) -> int:
+    """The multiple of `unit` above zero nearest to `number`; of two as near, the smaller unless `larger`."""
+    below = number // unit * unit
+    near = number - below < below + unit - number or (2 * (number - below) == unit and not larger)
+    return below if below and near else below + unit
+
+
+def divisors(number: int) -> list[int]:
+    """What divides `number` without a rest, ascending."""
+    small = [part for part in range(1, isqrt(number) + 1) if number % part == 0]
+    return sorted({*small, *(number // part for part in small)})
 
 
 def describe(choice: Batch, against: Batch) -> str:
