@@ -212,10 +212,11 @@ def write_files(session: Session, draft: Draft, outlook: Outlook, replaced: Coll
 
 def _predicted(session: Session, draft: Draft, plan: Plan) -> dict[str, int]:
     """Memory that the plan is said to need, for a run to be held against."""
+    from grpo_tui.plan.footing import planned_footing
     from grpo_tui.run.prediction import predicted
 
     facts = session.planning_facts(draft, quiet)
-    return {} if isinstance(facts, Problem) else predicted(session.footing(plan, facts))
+    return {} if isinstance(facts, Problem) else predicted(planned_footing(plan, facts))
 
 
 def departure(session: Session, draft: Draft) -> Departure | Problem:

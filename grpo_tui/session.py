@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from grpo_tui.hardware.environment import Check, Environment
     from grpo_tui.hardware.machine import Machine
     from grpo_tui.plan import tuning
+    from grpo_tui.plan.alternatives import Alternative
     from grpo_tui.plan.dialect import Schema
-    from grpo_tui.plan.footing import Footing
     from grpo_tui.plan.model import ModelFacts
     from grpo_tui.plan.plan import Plan
     from grpo_tui.recipe import Recipe
@@ -69,6 +69,15 @@ class HubOffer:
 
 
 NO_SECRETS = "Secrets are never kept in a project: log in with `hf auth login` or `wandb login` instead."
+
+
+ELSEWHERE = frozenset({"bitsandbytes", "vllm", "deepspeed"})
+"""Packages taken as installed where the card is: what is installed here says nothing of another machine."""
+
+
+def _assumed(draft: Draft) -> frozenset[str]:
+    """Packages that are taken as installed for a plan of these answers."""
+    return ELSEWHERE if draft.hardware.manual_bytes else frozenset()
 
 
 class Session:
@@ -301,7 +310,7 @@ class Session:
             cards=cards,
             ram_bytes=machine.memory_available_bytes or 0,
             processors=os.cpu_count() or 1,
-            packages=frozenset(name.replace("-", "_") for name in self.environment().versions),
+            packages=frozenset(name.replace("-", "_") for name in self.environment().versions) | _assumed(draft),
             recipe=advice,
             recipe_draft=draft_for(recipe) if recipe else None,
         )
@@ -322,7 +331,6 @@ class Session:
 
     def checked_plan(self, draft: Draft, say: Say) -> Plan | list[Problem]:
         """The tuned plan, its settings constructed as the installed `GRPOConfig` for the planned machine."""
-        from grpo_tui.plan.checks import check
         from grpo_tui.plan.tuning import tune
 
         facts = self.planning_facts(draft, say)
@@ -332,24 +340,40 @@ class Session:
         if isinstance(plan, list):
             return plan
         say("Checking every value with the installed GRPOConfig…")
-        footing = self.footing(plan, facts)
-        problems = self.kept(
+        return self.plan_problems(plan, draft, facts) or plan
+
+    def plan_problems(self, plan: Plan, draft: Draft, facts: tuning.Facts) -> list[Problem]:
+        """What is wrong with a plan for `draft`, the installed `GRPOConfig` constructed; none: it stands."""
+        from grpo_tui.plan.checks import check, packages
+        from grpo_tui.plan.footing import planned_footing
+
+        footing = planned_footing(plan, facts)
+        return self.kept(
             digest("check", plan.sha256, repr(facts.rows), repr(footing)),
             lambda: check(
-                plan, self.worker("introspect"), rows=facts.rows, experts=facts.model.shape.experts, footing=footing
+                plan,
+                self.worker("introspect"),
+                rows=facts.rows,
+                experts=facts.model.shape.experts,
+                installed=packages() | _assumed(draft),
+                footing=footing,
             ),
         )
-        return problems or plan
 
-    def footing(self, plan: Plan, facts: tuning.Facts) -> Footing:
-        """What the memory of a plan rests on."""
-        from grpo_tui.plan.footing import footing_of
+    def plans(self, draft: Draft, say: Say) -> Sequence[Alternative] | Problem:
+        """What the draft gives now, if that can be, and the other plans that fit and stand every check."""
+        from grpo_tui.plan.alternatives import alternatives, asked_for
 
-        sizes = [card.total_bytes for card in facts.cards if card.total_bytes]
-        limit = plan.value("data.max_prompt_tokens") or 0
-        longest = min(filter(None, (facts.longest_prompt, limit)), default=0)
-        known = {"prompt_tokens": longest} if longest else {}
-        return footing_of(plan, facts.model.shape, total_bytes=min(sizes, default=0), packages=facts.packages, **known)
+        facts = self.planning_facts(draft, say)
+        if isinstance(facts, Problem):
+            return facts
+        say("Working out other plans…")
+
+        def stands(plan: Plan, facts: tuning.Facts) -> bool:
+            return not self.plan_problems(plan, draft, facts)
+
+        now = asked_for(draft, facts)
+        return (*((now,) if now else ()), *alternatives(draft, facts, stands))
 
     # Facts
 

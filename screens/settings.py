@@ -10,18 +10,23 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from grpo_tui.draft import STEPS, Draft
 from grpo_tui.hardware.machine import format_size
 from grpo_tui.inert import one_line
 
 from .dialogs import Show, Type
 from .drawn import Block, Choice, Column, Field, Fields, Rows
 from .line import fit, wrap
+from .plans import Compare
 from .step import FRAME_KEYS, Say, Step, Trouble
 from .widgets.gauge import gauge
 from .widgets.panel import head
 
 if TYPE_CHECKING:
+    from grpo_tui.draft import ModelAnswer, SettingsAnswer
+    from grpo_tui.plan.alternatives import Alternative
     from grpo_tui.plan.plan import Plan, Setting
+    from grpo_tui.problem import Problem
 
 AIMS = (
     Choice("memory", "memory", "leave room on the card"),
@@ -41,6 +46,7 @@ class SettingsStep(Step, inherit_bindings=False):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "find", key_display="/"),
+        Binding("p", "plans", "other plans"),
         Binding("a", "add", "another key"),
         Binding("m", "memory", "memory", show=False),
         Binding("u", "undo", "undo"),
@@ -48,6 +54,9 @@ class SettingsStep(Step, inherit_bindings=False):
     ]
 
     plan: "Plan | None" = None
+    before: "tuple[ModelAnswer, SettingsAnswer] | None" = None
+    """The answers that another plan took the place of, until something else is answered; None: there are none."""
+
     wanted = ""
     """Only values with this text in key, value or reason are shown."""
 
@@ -216,12 +225,72 @@ class SettingsStep(Step, inherit_bindings=False):
         about = f"{one_line(what, 200)} A number, true or false, or text; empty: none.".strip()
         self.app.push_screen(Type(key, value, about), typed)
 
+    def action_plans(self) -> None:
+        """Other plans beside this one."""
+
+        def work_out(say: Say) -> "Problem | None":
+            plans = self.session.plans(self.draft, say)
+            if not isinstance(plans, Sequence):
+                return plans
+            self.app.call_from_thread(self._compare, plans)
+            return None
+
+        self.do(work_out)
+
+    def _compare(self, plans: "Sequence[Alternative]") -> None:
+        hardware = self.draft.hardware
+        if hardware.cpu:
+            about = "For the CPU, where 4 bit and vLLM do not run. A card of another machine is typed in at Hardware."
+        elif hardware.manual_bytes:
+            about = f"For a card typed by hand: {one_line(hardware.manual_name, 40) or 'without a name'}."
+        else:
+            about = "For the chosen GPUs, with what is free on them now."
+        if not [plan for plan in plans if plan.name != "now"]:
+            none = "No other plan fits that is safer or faster, or trains a larger model of the series."
+            self.app.push_screen(
+                Show("Plans, side by side", lambda width: wrap(self.palette, f"{none} {about}", width))
+            )
+            return
+        self.app.push_screen(Compare(plans, about), self._take_plan)
+
+    def _take_plan(self, taken: "Alternative | None") -> None:
+        if taken is None:
+            return
+        if not taken.model:
+            self._exchange(taken.answers.model, taken.answers.settings)
+            self.news = f"Taken: {taken.name}. {taken.why} u takes it back."
+            self.refresh_frame()
+            return
+
+        def named(name: str | None) -> None:
+            if name:
+                self._exchange(replace(taken.answers.model, name=name), taken.answers.settings)
+                self.action_jump(STEPS.index("model") + 1)
+
+        about = (
+            f"The hub id (owner/name) or the folder of {taken.model}. The Model step then fetches its configuration."
+        )
+        self.app.push_screen(Type("The larger model", taken.proposed_name(self.draft.model.name), about), named)
+
+    def _exchange(self, model: "ModelAnswer", settings: "SettingsAnswer") -> None:
+        before = self.draft.model, self.draft.settings
+        self.answer(replace(self.draft, model=model, settings=settings), look=True)
+        self.before = before
+
+    def answer(self, draft: Draft, *, look: bool = False) -> None:
+        """Take an answer; what another plan took the place of is behind it."""
+        self.before, self.news = None, ""
+        super().answer(draft, look=look)
+
     def action_undo(self) -> None:
-        """Let the tuning choose the value under the cursor again."""
+        """Let the tuning choose the value under the cursor again, or take back another plan."""
         setting = self._here()
         overrides = dict(self.draft.settings.overrides)
         key = setting.key if setting and setting.key in overrides else next(reversed(overrides), None)
-        if key is not None:
+        if self.before is not None:
+            model, settings = self.before
+            self.answer(replace(self.draft, model=model, settings=settings), look=True)
+        elif key is not None:
             del overrides[key]
             self._override(overrides)
 

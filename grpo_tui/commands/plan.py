@@ -66,7 +66,6 @@ def execute(args: argparse.Namespace) -> int:
 
 def _execute(args: argparse.Namespace, session: "Session") -> int:
     from grpo_tui.plan.alternatives import alternatives
-    from grpo_tui.plan.checks import check
     from grpo_tui.plan.tuning import tune
 
     draft = _draft(args)
@@ -76,10 +75,10 @@ def _execute(args: argparse.Namespace, session: "Session") -> int:
     if isinstance(facts, Problem):
         return refuse(args.json, facts)
     plan = tune(draft, facts)
-    others = alternatives(draft, facts)
+    others = alternatives(draft, facts, lambda plan, known: not session.plan_problems(plan, draft, known))
     if isinstance(plan, list):
         return refuse(args.json, *plan, alternatives=[other.as_json() for other in others])
-    problems = check(plan, session.worker("introspect"), rows=facts.rows, installed=facts.packages)
+    problems = session.plan_problems(plan, draft, facts)
     if problems:
         return refuse(args.json, *problems)
     if args.json:
@@ -91,6 +90,9 @@ def _execute(args: argparse.Namespace, session: "Session") -> int:
             print("\nOther plans")
         for other in others:
             print(inert(f"  {other.name:<9} {other.words()}"))
+            for lead, said in (("gained", other.gains), ("paid", other.pays)):
+                if said:
+                    print(inert(f"{'':<12}{lead}: {'; '.join(said)}"))
     return 0
 
 
@@ -126,9 +128,7 @@ def _facts(args: argparse.Namespace, session: "Session", draft: Draft) -> "Facts
     facts = session.facts_for(model, draft, lambda text: None)
     if isinstance(facts, Problem):
         return facts
-    # The card is elsewhere: what is installed here says nothing of that machine.
-    elsewhere = frozenset({"bitsandbytes", "vllm", "deepspeed"}) if args.gpu else frozenset()
-    return replace(facts, rows=args.rows, longest_prompt=args.prompt_tokens, packages=facts.packages | elsewhere)
+    return replace(facts, rows=args.rows, longest_prompt=args.prompt_tokens)
 
 
 def _lines(args: argparse.Namespace, plan: "Plan") -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from grpo_tui.plan.memory import GIB, Memory, predict
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.shape import ModelShape
+from grpo_tui.plan.situation import Facts
 
 ASLEEP_BYTES = GIB
 """What a sleeping vLLM engine keeps (context, graphs): not measured, an assumption."""
@@ -158,3 +159,12 @@ def footing_of(plan: Plan, shape: ModelShape, **known: Any) -> Footing:
         **known,
     }
     return Footing(shape=shape, method=plan.method, settings=plan.section("grpo"), **values)
+
+
+def planned_footing(plan: Plan, facts: Facts) -> Footing:
+    """What a plan stands on that was made from `facts`."""
+    sizes = [card.total_bytes for card in facts.cards if card.total_bytes]
+    limit = plan.value("data.max_prompt_tokens") or 0
+    longest = min(filter(None, (facts.longest_prompt, limit)), default=0)
+    known = {"prompt_tokens": longest} if longest else {}
+    return footing_of(plan, facts.model.shape, total_bytes=min(sizes, default=0), packages=facts.packages, **known)
