@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from grpo_tui.plan.dialect import Schema
     from grpo_tui.plan.model import ModelFacts
     from grpo_tui.plan.plan import Plan
+    from grpo_tui.plan.sizes import Turning
     from grpo_tui.recipe import Recipe
 
 Found = TypeVar("Found")
@@ -374,6 +375,13 @@ class Session:
 
         now = asked_for(draft, facts)
         return (*((now,) if now else ()), *alternatives(draft, facts, stands))
+
+    def turning(self, draft: Draft, say: Say) -> Turning | list[Problem]:
+        """The sizes of the draft's batch, to be turned."""
+        from grpo_tui.plan.sizes import turning
+
+        facts = self.planning_facts(draft, say)
+        return [facts] if isinstance(facts, Problem) else turning(draft, facts)
 
     # Facts
 

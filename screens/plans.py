@@ -87,7 +87,7 @@ class Beside(Drawn, can_focus=True):
         rows += wrap(self.palette, one_line(self.here.why, 200), width, "text")
         for sign, said in (("+ ", self.here.gains), ("– ", self.here.pays)):
             if said:
-                rows += wrap(self.palette, f"{'; '.join(said)}.", width, "muted", text((sign, "accent bold")))
+                rows += wrap(self.palette, f"{'; '.join(said)}.", width, "muted", text((sign, "text bold")))
         return rows
 
 

@@ -14,6 +14,7 @@ from grpo_tui.draft import STEPS, Draft
 from grpo_tui.hardware.machine import format_size
 from grpo_tui.inert import one_line
 
+from .batch import TurnBatch
 from .dialogs import Show, Type
 from .drawn import Block, Choice, Column, Field, Fields, Rows
 from .line import fit, wrap
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from grpo_tui.draft import ModelAnswer, SettingsAnswer
     from grpo_tui.plan.alternatives import Alternative
     from grpo_tui.plan.plan import Plan, Setting
+    from grpo_tui.plan.sizes import Sizes, Turning
     from grpo_tui.problem import Problem
 
 AIMS = (
@@ -41,11 +43,13 @@ class SettingsStep(Step, inherit_bindings=False):
     QUESTION = "How shall it train?"
     WHY = "Every value has a reason and a source, and can be set by hand."
     HELP = (
-        "Space changes the value under the cursor, u gives it back to the tuning. Checked means: the installed "
-        "GRPOConfig was really constructed with these values, for the planned machine."
+        "Space changes the value under the cursor, u gives it back to the tuning. b shows how the sizes of the batch "
+        "make up generations, steps and epochs, and turns them; p shows other plans that fit. Checked means: the "
+        "installed GRPOConfig was really constructed with these values, for the planned machine."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "find", key_display="/"),
+        Binding("b", "batch", "batch"),
         Binding("p", "plans", "other plans"),
         Binding("a", "add", "another key"),
         Binding("m", "memory", "memory", show=False),
@@ -271,6 +275,28 @@ class SettingsStep(Step, inherit_bindings=False):
             f"The hub id (owner/name) or the folder of {taken.model}. The Model step then fetches its configuration."
         )
         self.app.push_screen(Type("The larger model", taken.proposed_name(self.draft.model.name), about), named)
+
+    def action_batch(self) -> None:
+        """The sizes of the batch as one picture, to be turned."""
+
+        def work_out(say: Say) -> "Problem | None":
+            turning = self.session.turning(self.draft, say)
+            if isinstance(turning, list):
+                return turning[0]
+            self.app.call_from_thread(self._turn, turning)
+            return None
+
+        self.do(work_out)
+
+    def _turn(self, turning: "Turning") -> None:
+        def turned(sizes: "Sizes | None") -> None:
+            if sizes is not None:
+                overrides = turning.overrides(sizes)
+                self._exchange(self.draft.model, replace(self.draft.settings, overrides=overrides))
+                self.news = f"Taken: {sizes.batch.words()}. u takes it back."
+                self.refresh_frame()
+
+        self.app.push_screen(TurnBatch(turning), turned)
 
     def _exchange(self, model: "ModelAnswer", settings: "SettingsAnswer") -> None:
         before = self.draft.model, self.draft.settings

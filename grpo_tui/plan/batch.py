@@ -68,6 +68,11 @@ class Batch:
         return self.completions_per_step / self.generations
 
     @property
+    def prompt_words(self) -> str:
+        """Prompts of one optimizer step, as words."""
+        return f"{self.prompts_per_step:g} prompt" + ("" if self.prompts_per_step == 1 else "s")
+
+    @property
     def on_policy(self) -> bool:
         """Every completion is learnt from before the weights that wrote it have changed.
 
@@ -107,7 +112,7 @@ class Batch:
         """The arithmetic in one line."""
         return (
             f"{self.world} × {self.per_device} × {self.accumulation} = {self.completions_per_step} completions per step"
-            f" = {_prompts(self)} × {self.generations}, {'on' if self.on_policy else 'off'}-policy"
+            f" = {self.prompt_words} × {self.generations}, {'on' if self.on_policy else 'off'}-policy"
         )
 
 
@@ -254,10 +259,6 @@ def evaluation_ways(per_device: int, world: int, group: int) -> dict[str, int]:
     }
 
 
-def _prompts(batch: Batch) -> str:
-    return f"{batch.prompts_per_step:g} prompt" + ("" if batch.prompts_per_step == 1 else "s")
-
-
 def nearest(batch: Batch) -> list[Batch]:
     """Legal neighbours of an illegal `batch`, nearest first, at most two: none asks for more memory per micro-step.
 
@@ -310,7 +311,7 @@ def describe(choice: Batch, against: Batch) -> str:
         for attribute, name in names.items()
         if getattr(choice, attribute) != getattr(against, attribute)
     ]
-    return f"{' and '.join(changes)} ({_prompts(choice)} per step)"
+    return f"{' and '.join(changes)} ({choice.prompt_words} per step)"
 
 
 def too_few_rows(batch: Batch, rows: int) -> Problem | None:

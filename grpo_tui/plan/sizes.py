@@ -14,6 +14,7 @@ from grpo_tui.draft import Draft
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import MOST, Batch
 from grpo_tui.plan.dialect import LIBRARY_DEFAULT
+from grpo_tui.plan.footing import planned_footing
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.tuning import Facts, cards_of, tune
 from grpo_tui.problem import Problem
@@ -40,8 +41,8 @@ LABELS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ACCUMULATION: ("accumulation", "Micro-steps that make up one optimizer step."),
         STEPS: ("steps per generation", "Micro-steps that one generation feeds."),
         GENERATIONS: ("generations", "Completions of one prompt, compared with one another."),
-        ITERATIONS: ("passes", "How often each generation is learnt from."),
-        EPOCHS: ("epochs", "Passes over all prompts."),
+        ITERATIONS: ("uses of a generation", "How often each generation is learnt from."),
+        EPOCHS: ("epochs", "Passes over the rows."),
         LENGTH: ("optimizer steps", "Length of the run; 0: by epochs."),
         EVAL_BATCH: ("evaluated per device", "Completions a process evaluates at a time; accumulation does not count."),
         EVAL_GENERATIONS: ("evaluated generations", "Completions of one prompt in an evaluation; 0: as in training."),
@@ -289,7 +290,8 @@ def _ways(sizes: Sizes, wanted: Sizes, key: str) -> Iterator[Sizes]:
     elif key == EVAL_BATCH and 0 < wanted.eval_wanted <= MOST and sizes.knows_eval_groups:
         smaller = arithmetic.evaluation_ways(wanted.eval_wanted, batch.world, sizes.eval_group)
         if "num_generations_eval" in smaller:
-            yield put(wanted, EVAL_GENERATIONS, smaller["num_generations_eval"])
+            group = smaller["num_generations_eval"]
+            yield replace(wanted, eval_generations=0 if group == batch.generations else group)
     elif key in _FIELDS and min(batch.per_device, batch.steps_per_generation, batch.generations, batch.world) > 0:
         for choice in arithmetic.nearest(batch):
             follows = sizes.follows and choice.steps_per_generation == choice.accumulation
@@ -297,8 +299,19 @@ def _ways(sizes: Sizes, wanted: Sizes, key: str) -> Iterator[Sizes]:
 
 
 def changes(choice: Sizes, against: Sizes) -> list[tuple[str, int | float]]:
-    """Name and number of everything that differs."""
-    return [(LABELS[key][0], choice.value(key)) for key in choice.turned() if choice.value(key) != against.value(key)]
+    """Name and number of everything that differs; what only goes along is not named."""
+    along: set[str] = set()
+    if choice.follows and choice.batch.accumulation != against.batch.accumulation:
+        along.add(STEPS)
+    if choice.batch.generations != against.batch.generations and choice.eval_wanted == against.eval_wanted:
+        along.add(EVAL_BATCH)
+    if choice.batch.generations != against.batch.generations and not choice.eval_generations:
+        along.add(EVAL_GENERATIONS)
+    return [
+        (LABELS[key][0], choice.value(key))
+        for key in choice.turned()
+        if key not in along and choice.value(key) != against.value(key)
+    ]
 
 
 def trial(draft: Draft, facts: Facts, sizes: Sizes) -> Plan | list[Problem]:
@@ -340,3 +353,47 @@ def _said(wanted: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     """`wanted`, and what takes a recipe's other way to say the same back."""
     recipes = [_SAME[key] for key in wanted if _SAME.get(key, "").removeprefix("grpo.") in facts.recipe]
     return {**wanted, **dict.fromkeys(recipes, LIBRARY_DEFAULT)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What sizes would come to."""
+
+    problems: tuple[Problem, ...] = ()
+    """Why they cannot be taken, such as a card that is too small; empty: they can."""
+
+    peak_bytes: int = 0
+    """Predicted memory of one device; 0: not known."""
+
+    available_bytes: int = 0
+    """Free on it; 0: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turning:
+    """The sizes of a draft's plan, to be turned."""
+
+    draft: Draft
+    facts: Facts
+    start: Sizes
+
+    def outcome(self, sizes: Sizes) -> Outcome:
+        """What these sizes would come to; quick enough for every press of a key."""
+        plan = trial(self.draft, self.facts, sizes)
+        if isinstance(plan, list):
+            return Outcome(problems=tuple(plan))
+        return Outcome(peak_bytes=planned_footing(plan, self.facts).peak_bytes, available_bytes=plan.available_bytes)
+
+    def overrides(self, sizes: Sizes) -> dict[str, Any]:
+        """The user's single values that make the plan have these sizes, as few as can be."""
+        return pinned(self.draft, self.facts, sizes.values())
+
+
+def turning(draft: Draft, facts: Facts) -> Turning | list[Problem]:
+    """The sizes of a draft's plan; where what the user set of them cannot be, those that would be without it."""
+    plan = tune(draft, facts)
+    if isinstance(plan, list):
+        plan = tune(_with(draft, _others(draft, LABELS)), facts)
+    if isinstance(plan, list):
+        return plan
+    return Turning(draft=draft, facts=facts, start=sizes_of(plan, draft, facts))

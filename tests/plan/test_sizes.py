@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from grpo_tui.child import Worker
-from grpo_tui.plan import sizes as turning
 from grpo_tui.plan.batch import MOST, Batch
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.plan import Plan
@@ -27,12 +26,14 @@ from grpo_tui.plan.sizes import (
     STEPS,
     Refused,
     Sizes,
+    Turning,
     changes,
     neighbour,
     pinned,
     put,
     sizes_of,
     trial,
+    turning,
     wish,
 )
 from grpo_tui.plan.tuning import tune
@@ -176,7 +177,7 @@ def test_the_reported_combinations_are_answered_with_settings_of_the_same_memory
     assert ways[0] == []  # one prompt takes the eight micro-steps there are
     assert all(choice.batch.per_device == 1 for choice in refused.choices)
     refused, ways = offered(sizes(4, 1, 4), GENERATIONS, 6)
-    assert ways == [[("accumulation", 3), ("steps per generation", 3), ("generations", 6)], []]
+    assert ways == [[("accumulation", 3), ("generations", 6)], []]
     assert all(choice.batch.per_device == 4 for choice in refused.choices)
     refused, ways = offered(sizes(1, 8, 8), GENERATIONS, 1)
     assert "at least 2" in refused.problem.what
@@ -282,4 +283,29 @@ def test_a_length_in_steps_gives_way_to_epochs_when_it_is_set_to_nothing(schema:
     assert "grpo.max_steps" not in overrides
     plan = planned(replace(answers, settings=replace(answers.settings, overrides=overrides)), known)
     assert plan.total_steps == found.optimizer_steps
-    assert turning.EPOCHS in found.values()
+    assert EPOCHS in found.values()
+
+
+def test_sizes_that_cannot_be_are_turned_from_what_would_be_without_them(schema: Schema) -> None:
+    known = facts("Qwen2.5-0.5B", schema, 24)
+    answers = draft(grpo__num_generations=7, grpo__generation_batch_size=8, grpo__beta=0.04)
+    assert isinstance(tune(answers, known), list)
+    found = turning(answers, known)
+    assert isinstance(found, Turning)
+    assert found.start.problem() is None
+    outcome = found.outcome(found.start)
+    assert not outcome.problems
+    assert 0 < outcome.peak_bytes < outcome.available_bytes
+    overrides = found.overrides(found.start)
+    assert overrides == {"grpo.beta": 0.04}
+
+
+def test_a_batch_that_does_not_fit_says_so_and_what_would(schema: Schema) -> None:
+    known = facts("Qwen2.5-7B", schema, 24)
+    found = turning(draft(), known)
+    assert isinstance(found, Turning)
+    larger = wish(found.start, PER_DEVICE, 512)
+    assert isinstance(larger, Sizes)
+    outcome = found.outcome(larger)
+    assert "GiB" in str(outcome.problems[0])
+    assert outcome.problems[0].remedy

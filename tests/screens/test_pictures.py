@@ -24,7 +24,7 @@ from grpo_tui.problem import Problem
 from grpo_tui.run.launch import Command
 from grpo_tui.session import Session
 from grpo_tui.walk import walk
-from tests.screens.conftest import GPU_BOX, TERMINAL, own_model, ready
+from tests.screens.conftest import GIB, GPU_BOX, TERMINAL, own_model, ready, until
 
 Snap = Callable[..., bool]
 SIZES = {"small": (80, 23), "roomy": (120, 36)}
@@ -163,6 +163,25 @@ def test_a_dialog_fits_the_smallest_terminal(written: Session, snap_compare: Sna
         await pilot.pause()
 
     assert snap_compare(app_at(written, "launch"), terminal_size=SIZES["small"], run_before=asked)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("key", ["p", "b"])
+def test_the_plans_and_the_batch(key: str, size: str, written: Session, snap_compare: Snap) -> None:
+    async def asked(pilot: Pilot[str]) -> None:
+        step = await ready(pilot)
+        await pilot.press(key)
+        await until(pilot, "a dialog", lambda: pilot.app.screen is not step)
+        await until(pilot, "all is read", lambda: not step.doing)
+        without_chance(step)
+        await pilot.press("down", "right")
+        await pilot.pause()
+
+    loaded = state.load(written.project)
+    assert isinstance(loaded, state.Loaded)
+    card = HardwareAnswer(manual_name="RTX 4090", manual_bytes=24 * GIB, manual_count=2, manual_capability="8.9")
+    app = app_at(written, "settings", hardware=card, dataset=replace(loaded.draft.dataset, eval_share=0.25))
+    assert snap_compare(app, terminal_size=SIZES[size], run_before=asked)
 
 
 def test_a_window_that_is_too_small(written: Session, snap_compare: Snap) -> None:

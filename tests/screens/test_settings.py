@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from grpo_tui.screens.app import GrpoApp
+from grpo_tui.screens.batch import Dials, TurnBatch
+from grpo_tui.screens.dialogs import Choose, Type
 from grpo_tui.screens.plans import Beside, Compare
 from grpo_tui.screens.settings import SettingsStep
 from textual.pilot import Pilot
@@ -99,3 +101,120 @@ async def test_on_the_cpu_it_is_said_what_cannot_be(
         await pilot.pause()
         assert "4 bit and vLLM do not run" in " ".join(text_of(pilot.app.screen).split())
         assert "qlora" not in text_of(pilot.app.screen)
+
+
+# ------------------------------------------------------------------------------------------- the batch as one picture
+
+
+def dials(pilot: Pilot[str]) -> Dials:
+    return pilot.app.screen.query_one(Dials)
+
+
+async def typed(pilot: Pilot[str], number: str) -> None:
+    """Type a number over the one under the cursor."""
+    await pilot.press("space")
+    await until(pilot, "the line to type in", lambda: isinstance(pilot.app.screen, Type))
+    await pilot.press(*number, "enter")
+    await pilot.pause()
+
+
+async def test_a_number_is_turned_the_picture_follows_and_enter_takes_it(
+    settings: Callable[..., None], make_app: Callable[..., GrpoApp]
+) -> None:
+    settings(hardware=CARD)
+    async with running(make_app(), size=(120, 36)) as pilot:
+        step = await opened(pilot, "b", TurnBatch)
+        before, old = step.draft, step.plan
+        assert old is not None
+        was = old.batch
+        assert f"{was.completions_per_step} =" in text_of(pilot.app.screen)
+        await pilot.press("down", "right")
+        await pilot.pause()
+        now = dials(pilot).sizes.batch
+        assert now.accumulation > was.accumulation
+        assert f"{now.completions_per_step} =" in text_of(pilot.app.screen)
+        assert "peak" in text_of(pilot.app.screen)
+        assert step.draft == before
+        await pilot.press("enter")
+        await until(pilot, "the new plan", lambda: step.plan is not old and not step.doing)
+        assert step.plan is not None
+        assert step.plan.batch == now
+        assert step.draft.settings.overrides == {
+            "grpo.gradient_accumulation_steps": now.accumulation,
+            "grpo.steps_per_generation": now.steps_per_generation,  # the tuning would generate in two parts
+        }
+        await pilot.press("u")
+        await until(pilot, "the plan of before", lambda: not step.doing and step.draft.settings == before.settings)
+
+
+async def test_escape_leaves_all_as_it_was(settings: Callable[..., None], make_app: Callable[..., GrpoApp]) -> None:
+    settings(hardware=CARD)
+    async with running(make_app(), size=(80, 23)) as pilot:
+        step = await opened(pilot, "b", TurnBatch)
+        before = step.draft
+        await pilot.press("right", "down", "right", "plus", "minus", "escape")
+        await pilot.pause()
+        assert pilot.app.screen is step
+        assert step.draft == before
+
+
+async def test_a_number_that_cannot_be_is_answered_with_two_that_can(
+    settings: Callable[..., None], make_app: Callable[..., GrpoApp]
+) -> None:
+    settings(hardware=CARD)
+    async with running(make_app(), size=(80, 23)) as pilot:
+        await opened(pilot, "b", TurnBatch)
+        before = dials(pilot).sizes
+        while dials(pilot).key != "grpo.num_generations":
+            await pilot.press("down")
+        await typed(pilot, "7")
+        assert isinstance(pilot.app.screen, Choose)
+        assert "no multiple of num_generations = 7" in " ".join(text_of(pilot.app.screen).split()).replace("│ │ │ ", "")
+        assert "as it is now" in text_of(pilot.app.screen)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert dials(pilot).sizes == before
+        await typed(pilot, "7")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert dials(pilot).sizes.batch.generations == 7
+        assert dials(pilot).sizes.problem() is None
+
+
+async def test_a_batch_over_the_card_is_shown_and_not_taken(
+    settings: Callable[..., None], make_app: Callable[..., GrpoApp]
+) -> None:
+    settings(hardware=replace(CARD, manual_bytes=2 * GIB))
+    async with running(make_app(), size=(80, 23)) as pilot:
+        step = await opened(pilot, "b", TurnBatch)
+        before = step.draft
+        await typed(pilot, "4096")
+        if isinstance(pilot.app.screen, Choose):  # more prompts than there are rows: the most that there are
+            await pilot.press("enter")
+            await pilot.pause()
+        assert isinstance(pilot.app.screen, TurnBatch)
+        assert "needs" in text_of(pilot.app.screen)
+        assert "2.0 GiB free" in text_of(pilot.app.screen)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, TurnBatch)
+        assert "cannot be taken" in text_of(pilot.app.screen)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert step.draft == before
+
+
+async def test_where_a_number_ends_it_is_said_why(
+    settings: Callable[..., None], make_app: Callable[..., GrpoApp]
+) -> None:
+    settings()
+    async with running(make_app(), size=(80, 23)) as pilot:
+        await opened(pilot, "b", TurnBatch)
+        while dials(pilot).key != "grpo.gradient_accumulation_steps":
+            await pilot.press("down")
+        before = dials(pilot).sizes
+        assert before.batch.accumulation == 1
+        await pilot.press("left")
+        await pilot.pause()
+        assert dials(pilot).sizes == before
+        assert "Nothing smaller" in text_of(pilot.app.screen)
