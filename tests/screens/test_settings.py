@@ -1,5 +1,6 @@
 """The settings: other plans beside the tuned one, and the sizes of the batch turned in one picture."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from grpo_tui.screens.settings import SettingsStep
 from textual.pilot import Pilot
 
 from grpo_tui import state
-from grpo_tui.draft import Draft, HardwareAnswer
+from grpo_tui.draft import Draft, HardwareAnswer, ModelAnswer
+from grpo_tui.plan.known import CONFIGS
 from grpo_tui.session import Session
 from grpo_tui.walk import walk
 from tests.screens.conftest import CPU_BOX, GIB, own_model, ready, running, text_of, until
@@ -101,6 +103,39 @@ async def test_on_the_cpu_it_is_said_what_cannot_be(
         await pilot.pause()
         assert "4 bit and vLLM do not run" in " ".join(text_of(pilot.app.screen).split())
         assert "qlora" not in text_of(pilot.app.screen)
+
+
+async def test_a_larger_model_is_named_by_the_user_and_fetched_in_its_step(
+    settings: Callable[..., None], project: Path, make_app: Callable[..., GrpoApp]
+) -> None:
+    settings(hardware=CARD, model=ModelAnswer(name="Qwen2.5-0.5B", method="lora"))
+    model = project / "Qwen2.5-0.5B"
+    (project / "tiny-model").rename(model)
+    (model / "model.safetensors").unlink()
+    (model / "config.json").write_text(json.dumps(dict(CONFIGS["Qwen2.5-0.5B"])))
+    async with running(make_app(), size=(80, 23)) as pilot:
+        step = await opened(pilot, "p", Compare)
+        before = step.draft
+        await pilot.press("end")
+        larger = pilot.app.screen.query_one(Beside).here
+        assert larger.name == "largest"
+        assert "billion parameters" in text_of(pilot.app.screen)
+        assert "enter take it" in text_of(pilot.app.screen)
+        await pilot.press("enter")
+        await until(pilot, "the line to type in", lambda: isinstance(pilot.app.screen, Type))
+        await pilot.press("escape")
+        await pilot.pause()
+        assert step.draft == before
+        await pilot.press("p")
+        await until(pilot, "the plans", lambda: isinstance(pilot.app.screen, Compare))
+        await pilot.press("end", "enter")
+        await until(pilot, "the line to type in", lambda: isinstance(pilot.app.screen, Type))
+        await pilot.press("home", *"Qwen/", "enter")
+        await until(pilot, "the Model step", lambda: getattr(pilot.app.screen, "NAME", "") == "model")
+        shown = await ready(pilot)
+        assert shown.draft.model.name == f"Qwen/{larger.model}"
+        assert shown.failed  # it is not on this machine, and can be fetched
+        assert "fetch configuration" in text_of(shown)
 
 
 # ------------------------------------------------------------------------------------------- the batch as one picture
