@@ -68,7 +68,7 @@ _EPOCHS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """One legal set of numbers."""
+    """A set of numbers. `problem` says whether it can be."""
 
     batch: Batch
     follows: bool = False
@@ -166,21 +166,25 @@ class Refused:
 
 def sizes_of(plan: Plan, draft: Draft, facts: Facts) -> Sizes:
     """The numbers of a plan."""
-    nodes = int(plan.value("launch.nodes") or 1)
+
+    def number(key: str, default: float) -> float:
+        """That of the plan, or the default for what is none: other checks say so."""
+        value = plan.value(key)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else default
+
+    nodes, apart = int(number("launch.nodes", 1)), int(number(EVAL_GENERATIONS, 0))
     cards = cards_of(draft, facts.cards)
-    training = 0 if isinstance(cards, Problem) else len(cards) - int(plan.value("launch.vllm_gpus") or 0)
-    length = plan.value(LENGTH, 0)
-    apart = int(plan.value(EVAL_GENERATIONS) or 0)
+    training = 0 if isinstance(cards, Problem) else len(cards) - int(number("launch.vllm_gpus", 0))
     return Sizes(
         batch=plan.batch,
         follows=plan.value(STEPS) is None and plan.value(GENERATION_BATCH) is None,
         most_processes=max(plan.world_size, training * nodes),
         nodes=nodes,
         rows=facts.rows,
-        epochs=float(plan.value(EPOCHS) or 1.0),
-        length=length if isinstance(length, int) and length > 0 else 0,
+        epochs=float(number(EPOCHS, 1.0)),
+        length=int(number(LENGTH, 0)),
         evaluates=str(plan.value("grpo.eval_strategy") or "no") != "no",
-        eval_wanted=int(plan.value(EVAL_BATCH) or arithmetic.DEFAULTS["per_device_eval_batch_size"]),
+        eval_wanted=int(number(EVAL_BATCH, arithmetic.DEFAULTS["per_device_eval_batch_size"])),
         eval_generations=0 if apart == plan.batch.generations else apart,
         knows_eval_groups=EVAL_GENERATIONS.removeprefix("grpo.") in facts.schema.fields,
     )

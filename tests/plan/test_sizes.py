@@ -309,3 +309,12 @@ def test_a_batch_that_does_not_fit_says_so_and_what_would(schema: Schema) -> Non
     outcome = found.outcome(larger)
     assert "GiB" in str(outcome.problems[0])
     assert outcome.problems[0].remedy
+
+
+@pytest.mark.parametrize("value", ["two", -1, 0, True])
+def test_a_value_that_is_no_number_is_for_the_checks_to_name(value: Any, schema: Schema) -> None:
+    known = facts("Qwen2.5-0.5B", schema, 24)
+    found = turning(draft(grpo__num_generations_eval=value, grpo__max_steps=value), known)
+    assert isinstance(found, Turning)
+    assert found.start.problem() is None
+    assert found.start.length == 0
