@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from grpo_tui.screens.app import GrpoApp
+from grpo_tui.screens.app import GrpoApp, step_class
 from grpo_tui.screens.dialogs import Choose
 from grpo_tui.screens.rail import Rail
 from grpo_tui.screens.step import Step
+from textual.binding import Binding
 from textual.pilot import Pilot
 
 from grpo_tui import lock, state
-from grpo_tui.draft import Draft, finish
+from grpo_tui.draft import STEPS, Draft, finish
 from grpo_tui.run.folder import newest
 from grpo_tui.run.life import life
 from grpo_tui.session import Session, now
@@ -313,3 +314,13 @@ async def test_a_weight_changed_after_the_review_cannot_be_forgotten(project: Pa
 async def until_step(pilot: Pilot[str], name: str) -> Step:
     await until(pilot, f"step {name}", lambda: getattr(pilot.app.screen, "NAME", "") == name)
     return await ready(pilot)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_no_step_takes_a_key_of_the_frame_for_something_else(name: str) -> None:
+    """x cancels wherever something is under way."""
+    own = [each for binding in step_class(name).BINDINGS for each in Binding.make_bindings([binding])]
+    actions: dict[str, set[str]] = {}
+    for binding in own:
+        actions.setdefault(binding.key, set()).add(binding.action)
+    assert {key: found for key, found in actions.items() if len(found) > 1} == {}

@@ -53,7 +53,7 @@ async def test_what_the_rule_takes_and_where_it_finds_nothing_can_be_read(app: G
     async with running(app, size=(120, 40)) as pilot:
         step = await at_dataset(pilot)
         assert step.draft.dataset.extract == "after_marker"
-        await pilot.press("x")
+        await pilot.press("e")
         await pilot.pause()
         shown = text_of(app.screen)
         assert "in 1 the rule finds none" in " ".join(shown.split())
