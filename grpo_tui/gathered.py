@@ -11,6 +11,7 @@ from grpo_tui.draft import Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session
+from grpo_tui.survey import CANCELLED
 
 if TYPE_CHECKING:
     from grpo_tui.rewards.groups import Groups
@@ -106,8 +107,10 @@ def _prepared(session: Session, draft: Draft) -> Iterator[tuple[int, Row]]:
     source = session.source(draft)
     if isinstance(source, Problem):
         raise UnreadableError(source)
-    prepare = prepare_function(draft.dataset)
+    prepare, cancelled = prepare_function(draft.dataset), session.watch()
     for number, row in enumerate(source.iterate()):
+        if number % 1000 == 0 and cancelled():
+            raise UnreadableError(CANCELLED)
         made = prepare(row)
         if made is not None:
             yield number, made

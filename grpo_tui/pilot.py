@@ -204,14 +204,13 @@ def _at_server(session: Session, server: ServerAnswer, request: SampleRequest, s
     """Completions of a server."""
     from grpo_tui.rewards.server import Server, ask
 
-    before = session.cancelled
     asked = Server(url=server.url, model=server.model, key_variable=server.key_variable)
     say("Asking the server…")
     return ask(
         asked,
         request,
         lambda done, of: say(f"The server completes: {done:,} of {of:,}…"),
-        cancelled=lambda: session.cancelled != before,
+        cancelled=session.watch(),
     )
 
 
@@ -297,5 +296,5 @@ def _drawn(session: Session, draft: Draft, prompts: int) -> list[tuple[int, dict
     source = session.source(draft)
     if isinstance(source, Problem):
         return source
-    usable = drawn(source, draft.dataset, prompts, seed=1)
+    usable = drawn(source, draft.dataset, prompts, seed=1, cancelled=session.watch())
     return usable or Problem(draft.dataset.source, "It has no usable row.", "Look at the Dataset step for why.")

@@ -95,8 +95,7 @@ class Session:
         self.workers: dict[str, Worker] = {}
         self._kept: dict[str, Any] = {}
         self.guard = threading.Lock()
-        self.cancelled = 0
-        """How often `cancel` was called: whatever works without a worker looks whether it was again."""
+        self._stops = 0
 
     def kept(self, key: str, find: Callable[[], Found]) -> Found:
         """What `find` yields, found once a key; problems are found anew each time."""
@@ -520,7 +519,7 @@ class Session:
         if isinstance(source, Problem):
             return source
         key = digest("data", self.data_mark(draft), self._model_mark(draft))
-        return self.kept(key, lambda: survey(self.project, self.worker, draft, source, say))
+        return self.kept(key, lambda: survey(self.project, self.worker, draft, source, say, self.watch()))
 
     def glance(self, draft: Draft) -> Data | Problem:
         """The first rows of the data set, before anything is counted."""
@@ -606,14 +605,24 @@ class Session:
             self._kept = {}
             self._machine = self._given_machine
 
+    def watch(self) -> Callable[[], bool]:
+        """A question for whoever reads in a thread, to be asked now and then: is it wanted no longer?"""
+        begun = self._stops
+        return lambda: self._stops != begun
+
+    def stop_reading(self) -> None:
+        """Let what is read in a thread now end at its next look; the workers go on."""
+        self._stops += 1
+
     def cancel(self) -> None:
         """End what is under way."""
-        self.cancelled += 1
+        self.stop_reading()
         for worker in list(self.workers.values()):
             worker.cancel()
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, and what is read in threads."""
+        self.stop_reading()
         for worker in list(self.workers.values()):
             worker.close()
 

@@ -173,12 +173,20 @@ def glance(project: Path, draft: Draft, source: Source) -> Data | Problem:
     )
 
 
+CANCELLED = Problem("data", "The look at them was cancelled.", "Look again when you want to.")
+
+
 def survey(
-    project: Path, worker: Callable[[str], Worker], draft: Draft, source: Source, say: Callable[[str], None]
+    project: Path,
+    worker: Callable[[str], Worker],
+    draft: Draft,
+    source: Source,
+    say: Callable[[str], None],
+    cancelled: Callable[[], bool],
 ) -> Data | Problem:
     """Prepare every row once, count the prompts by the model's tokenizer, and look for faults.
 
-    `worker` gives the worker of a name; `say` takes sentences about how far it is.
+    `worker` gives the worker of a name; `say` takes sentences about how far it is; `cancelled` is asked now and then.
     """
     from grpo_tui.dataset import faults, lengths
     from grpo_tui.dataset.rows import BrokenRow
@@ -196,14 +204,25 @@ def survey(
             answer,
             revision=draft.model.revision,
             progress=lambda done, of: say(f"Counting tokens: {done:,} of {of:,} prompts…"),
+            cancelled=cancelled,
         )
+    if cancelled():
+        return CANCELLED
     if isinstance(measured, Problem):
         return measured
     by_row = measured.by_row if measured else {}
     say("Looking at every row…")
-    scan = faults.scan(source.iterate(), answer, by_row, progress=lambda done: say(f"Looking at every row: {done:,}…"))
+    scan = faults.scan(
+        source.iterate(),
+        answer,
+        by_row,
+        progress=lambda done: say(f"Looking at every row: {done:,}…"),
+        cancelled=cancelled,
+    )
     if isinstance(scan, Problem):
         return scan
+    if not scan.complete:
+        return CANCELLED
 
     def counted(view: RowView) -> RowView:
         over = bool(answer.prompt_limit) and by_row.get(view.number, 0) > answer.prompt_limit

@@ -167,6 +167,7 @@ class GrpoApp(ThemedApp[str]):
 
     def show_step(self, name: str, news: str = "") -> None:
         """Put a step on the screen."""
+        self.session.stop_reading()  # what the step before still looks at; this one looks for itself
         step = step_class(name)(self.draft, self.session)
         step.news = news
         step.read_only = self.read_only
@@ -261,7 +262,7 @@ class GrpoApp(ThemedApp[str]):
 
     def action_leave(self) -> None:
         """Leave; everything is kept."""
-        self.exit(result=self.last_words(), return_code=0)
+        self._leave(0)
 
     async def action_quit(self) -> None:
         """Textual's own key for leaving does the same."""
@@ -269,7 +270,11 @@ class GrpoApp(ThemedApp[str]):
 
     def leave_by_signal(self, number: int) -> None:
         """Restore the terminal and end as the signal wants it; what is done and what is not is said."""
-        self.exit(result=self.last_words(), return_code=128 + number)
+        self._leave(128 + number)
+
+    def _leave(self, code: int) -> None:
+        self.session.stop_reading()  # the end waits for its threads
+        self.exit(result=self.last_words(), return_code=code)
 
     def last_words(self) -> str:
         """What is done, what is not, and how to go on; printed after the screen is gone."""

@@ -40,14 +40,14 @@ class DatasetStep(Step, inherit_bindings=False):
     HELP = (
         "Everything shown was really read: rows as they are, prompts as the model will see them, tokens counted by the "
         "model's own tokenizer. Nothing in your data is changed; rows are left out while training reads them. "
-        "c shows the code that turns a row into a prompt, v a row as it is in the file, o any other row, e what the "
+        "c shows the code that turns a row into a prompt, v a row as it is in the file, o any other row, a what the "
         "rule takes out of the answers and where it finds nothing, p the columns that training will have."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "raw", "row as it is"),
         Binding("c", "code", "code"),
         Binding("t", "template", "template"),
-        Binding("e", "extraction", "what is taken", show=False),
+        Binding("a", "extraction", "what is taken", show=False),
         Binding("o", "other", "other row", show=False),
         Binding("p", "columns", "columns", show=False),
         Binding("d", "faults", "faults", show=False),

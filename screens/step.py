@@ -358,6 +358,8 @@ class Step(Screen[None], inherit_bindings=False):
         """Find anew, in a thread; what an earlier look finds is thrown away."""
         if type(self).find is Step.find:
             return
+        if self.doing:
+            self.session.stop_reading()  # for a look that nobody waits for any longer
         self._serial += 1
         self.failed = ()
         self.doing = "Looking…"

@@ -1,11 +1,11 @@
 """The columns that training and rewards get, once the rows are prepared."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_tui.dataset.prompts import prepare_function
-from grpo_tui.dataset.rows import Row, UnreadableError, type_of
+from grpo_tui.dataset.rows import Row, UnreadableError, never, type_of
 from grpo_tui.dataset.source import Source
 from grpo_tui.dataset.sources import sample
 from grpo_tui.draft import DatasetAnswer
@@ -61,11 +61,13 @@ def first_usable(source: Source, answer: DatasetAnswer, count: int) -> list[tupl
         return error.problem
 
 
-def drawn(source: Source, answer: DatasetAnswer, count: int, seed: int) -> list[tuple[int, Row]] | Problem:
+def drawn(
+    source: Source, answer: DatasetAnswer, count: int, seed: int, cancelled: Callable[[], bool] = never
+) -> list[tuple[int, Row]] | Problem:
     """As many drawn over the whole source; of the hub over its beginning only, since drawing reads all of it."""
     try:
         # Twice as many, for rows that are left out.
-        rows = _beginning(source, count) if source.format == "hub" else sample(source, 2 * count, seed)
+        rows = _beginning(source, count) if source.format == "hub" else sample(source, 2 * count, seed, cancelled)
     except UnreadableError as error:
         return error.problem
     if isinstance(rows, Problem):

@@ -1,9 +1,11 @@
 """The dataset step on a user's own file: what is taken, what is kept apart, and any row of it."""
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpo_tui.screens.app import GrpoApp
@@ -12,6 +14,9 @@ from textual.pilot import Pilot
 from textual.widgets import TextArea
 
 from grpo_tui import state
+from grpo_tui.dataset import faults
+from grpo_tui.dataset.faults import Scan
+from grpo_tui.dataset.rows import Row
 from grpo_tui.draft import DatasetAnswer, Example
 from tests.screens.conftest import own_model, ready, running, text_of, until
 
@@ -53,7 +58,7 @@ async def test_what_the_rule_takes_and_where_it_finds_nothing_can_be_read(app: G
     async with running(app, size=(120, 40)) as pilot:
         step = await at_dataset(pilot)
         assert step.draft.dataset.extract == "after_marker"
-        await pilot.press("e")
+        await pilot.press("a")
         await pilot.pause()
         shown = text_of(app.screen)
         assert "in 1 the rule finds none" in " ".join(shown.split())
@@ -194,3 +199,33 @@ async def test_several_columns_are_joined_into_the_prompt(app: GrpoApp, project:
         await until(pilot, "the fault", lambda: bool(step.failed))
         assert "no column 'nowhere'" in str(step.failed[0])
         assert "Prompt" in text_of(step), "the field is still there to be corrected"
+
+
+@pytest.mark.parametrize("keys", [("x",), ("1",), ("r",), ("q",)])
+async def test_a_long_look_ends_when_nobody_waits_for_it(
+    app: GrpoApp, project: Path, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that reads on would hold up the next look, and the end of the program."""
+    (project / "rows.jsonl").write_text('{"question": "How many?", "answer": "4"}\n' * 30_000)
+    pressed = threading.Event()
+    scans: list[Scan] = []
+    scan = faults.scan
+
+    def held(rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows, of which the last ones come when the key was pressed."""
+        for number, row in enumerate(rows):
+            if number == 20_000:
+                pressed.wait(60)
+            yield row
+
+    def noted(rows: Iterable[Row], *arguments: Any, **options: Any) -> Any:
+        scans.append(scan(held(rows), *arguments, **options))
+        return scans[-1]
+
+    monkeypatch.setattr(faults, "scan", noted)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, "the look at the rows", lambda: "at every row: " in getattr(app.screen, "doing", ""))
+        await pilot.press(*keys)
+        pressed.set()
+        await until(pilot, "the end of the look", lambda: bool(scans))
+        assert not scans[0].complete
