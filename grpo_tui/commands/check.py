@@ -17,6 +17,7 @@ from grpo_tui.hardware.environment import Check
 from grpo_tui.inert import inert, one_line
 from grpo_tui.plan import files
 from grpo_tui.plan.checks import packages
+from grpo_tui.plan.dialect import installed
 from grpo_tui.plan.footing import Footing, footing_of
 from grpo_tui.plan.ladder import climb
 from grpo_tui.plan.memory import GIB
@@ -202,6 +203,7 @@ def _footing(session: "Session", plan: Plan, model: "ModelFacts", data: "Data | 
         available_bytes=min((size for size in free if size), default=0),
         total_bytes=min((size for size in total if size), default=0),
         packages=packages(),
+        trl=installed(("trl",)).get("trl", ""),
     )
 
 
@@ -210,6 +212,7 @@ def _memory(stands: Footing) -> Check:
     words = f"Predicted peak {stands.peak_bytes / GIB:.1f} GiB of {memory.place}, most of it {memory.dominant}"
     if memory.estimate:
         words += " (a rough estimate)"
+    words = " ".join([f"{words}.", *memory.remarks]).removesuffix(".") if memory.remarks else words
     if stands.fits is None:
         return Check("memory", "ok", f"{words}.")
     if stands.fits:

@@ -48,6 +48,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--prompt-tokens", type=int, default=0, metavar="N", help="tokens of the longest prompt")
     parser.add_argument("--rows", type=int, default=None, metavar="N", help="usable rows of the data")
     parser.add_argument(
+        "--trl", default="", metavar="VERSION", help="memory as that version of TRL takes it (default: the one here)"
+    )
+    parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a single value, such as grpo.beta=0.04"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -117,6 +120,7 @@ def _draft(args: argparse.Namespace) -> Draft | Problem:
 
 
 def _facts(args: argparse.Namespace, session: "Session", draft: Draft) -> "Facts | Problem":
+    from grpo_tui.plan.dialect import release
     from grpo_tui.plan.known import known_model
 
     model = session.model(draft)
@@ -128,7 +132,12 @@ def _facts(args: argparse.Namespace, session: "Session", draft: Draft) -> "Facts
     facts = session.facts_for(model, draft, lambda text: None)
     if isinstance(facts, Problem):
         return facts
-    return replace(facts, rows=args.rows, longest_prompt=args.prompt_tokens)
+    facts = replace(facts, rows=args.rows, longest_prompt=args.prompt_tokens)
+    if not args.trl:
+        return facts
+    if release(args.trl) < (1, 0):
+        return Problem("--trl", f"{one_line(args.trl, 40)!r} is no version of TRL.", "Write one from 1.0 on, as 1.9.")
+    return replace(facts, schema=replace(facts.schema, versions={**facts.schema.versions, "trl": args.trl}))
 
 
 def _lines(args: argparse.Namespace, plan: "Plan") -> Iterator[str]:

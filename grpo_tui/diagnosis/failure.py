@@ -78,7 +78,7 @@ def read_failure(run: Path, log: Path, *, start: int = 0, begin: Mapping[str, An
     if trace is None:
         return None
     plan = _plan(run) if trace.memory else None
-    rung = _next_rung(plan, trace.memory, run) if plan and trace.memory else None
+    rung = _next_rung(plan, trace.memory, run, trl) if plan and trace.memory else None
     known = {key: plan.value(key) for key in rung.changes} if plan and rung else {}
     if plan and "method" in known:
         known["method"] = plan.method
@@ -108,13 +108,13 @@ def _plan(run: Path) -> Plan | None:
     return plan if isinstance(plan, Plan) else None
 
 
-def _next_rung(plan: Plan, error: OutOfMemory, run: Path) -> Rung | None:
+def _next_rung(plan: Plan, error: OutOfMemory, run: Path, trl: str) -> Rung | None:
     project = run.parent.parent  # runs/<name>: names of folders are relative to the project
     model = read_model(str(plan.value("model.name") or ""), str(plan.value("model.revision") or ""), project=project)
     if isinstance(model, Problem):
         return None
     there = max(0, error.total - error.others)
-    known = {"available_bytes": there, "total_bytes": error.total, "packages": packages()}
+    known = {"available_bytes": there, "total_bytes": error.total, "packages": packages(), "trl": trl}
     try:
         return next_rung(error, footing_of(plan, model.shape, **known))
     except (ValueError, TypeError, ArithmeticError):  # a value by hand that is no number: nothing can be computed

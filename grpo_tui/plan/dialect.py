@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -75,8 +76,13 @@ class Schema:
 
     def major(self, library: str) -> int:
         """First number of a library's version; 0 where it is not known."""
-        head = self.versions.get(library, "").split(".")[0]
-        return int(head) if head.isdigit() else 0
+        return release(self.versions.get(library, ""))[0]
+
+
+def release(version: str) -> tuple[int, int]:
+    """First two numbers of a version; (0, 0) where it begins with none."""
+    found = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
 def installed(names: tuple[str, ...] = LIBRARIES) -> dict[str, str]:

@@ -46,6 +46,9 @@ class Footing:
     """Of that device: vLLM's share is a share of it. 0: as much as is free."""
 
     cpu: bool = False
+    trl: str = ""
+    """The version of TRL; empty: the newest."""
+
     packages: frozenset[str] = field(default_factory=frozenset)
     """Optional packages that are installed."""
 
@@ -62,6 +65,7 @@ class Footing:
             dtype=self.dtype,
             cpu=self.cpu,
             strategy=self.strategy,
+            trl=self.trl,
         )
 
     @property
@@ -146,7 +150,10 @@ _FIELDS: Mapping[str, str] = {
 
 
 def footing_of(plan: Plan, shape: ModelShape, **known: Any) -> Footing:
-    """What `plan` stands on; `known` are further fields: `prompt_tokens`, `total_bytes`, `packages`, ..."""
+    """What `plan` stands on; `known` are further fields: `prompt_tokens`, `total_bytes`, `packages`, ...
+
+    A plan read back from `config.toml` knows no versions: `trl` is to be among `known` then.
+    """
     rank = plan.value("lora.r", 16)
     values = {
         "prompt_tokens": plan.value("data.max_prompt_tokens") or 512,
@@ -156,6 +163,7 @@ def footing_of(plan: Plan, shape: ModelShape, **known: Any) -> Footing:
         "world": plan.world_size,
         "strategy": str(plan.value("launch.strategy") or "ddp"),
         "cpu": plan.cpu,
+        "trl": plan.versions.get("trl", ""),
         **known,
     }
     return Footing(shape=shape, method=plan.method, settings=plan.section("grpo"), **values)

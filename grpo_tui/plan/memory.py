@@ -1,10 +1,10 @@
 """How much memory a GRPO run takes, in closed form: no library is imported, nothing is loaded.
 
 The formulas describe TRL 1.15 and newer, where log-probabilities are computed in tiles and logits are never
-materialised (trl/kernels/chunked_logprob.py). Their coefficients were read off a FakeTensor trace of transformers
-5.24 and PEFT 0.21; against that trace the total of 27 shapes is met within 1 %. What the allocator and the CUDA
-context add was fitted on seven published A100 runs (fms-acceleration), so it is the least certain part and is given
-as an interval.
+materialised (trl/kernels/chunked_logprob.py); `grpo_tui.plan.logits` says what older ones hold. Their coefficients
+were read off a FakeTensor trace of transformers 5.24 and PEFT 0.21; against that trace the total of 27 shapes is met
+within 1 %. What the allocator and the CUDA context add was fitted on seven published A100 runs (fms-acceleration), so
+it is the least certain part and is given as an interval.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_tui.plan import sharding
+from grpo_tui.plan.logits import FRAGMENTATION as LOGITS_FRAGMENTATION
+from grpo_tui.plan.logits import LOGITS, head_of, logits_parts
 from grpo_tui.plan.shape import ModelShape
 from grpo_tui.plan.sharding import Part
 
@@ -72,6 +74,9 @@ class Memory:
     notes: tuple[str, ...]
     turn: tuple[str, ...]
     """What to turn to make the peak smaller, the strongest first."""
+
+    remarks: tuple[str, ...] = ()
+    """What moves the figures on this machine."""
 
     @property
     def phases(self) -> dict[str, int]:
@@ -170,11 +175,13 @@ def activation_parts(
     checkpointing: bool = True,
     padding_mask: bool = True,
     bytes_per_value: int = 2,
+    head: Part | None = None,
 ) -> tuple[Part, Part]:
     """What a micro-step of `batch` sequences holds beside the static part: saved between layers, and at the peak
     itself.
 
-    `prompt` and `completion` are tokens, padded to their maximum.
+    `prompt` and `completion` are tokens, padded to their maximum. `head`: the output head where it works otherwise
+    than in tiles.
     """
     length = prompt + completion
     tokens, targets = batch * length, batch * completion
@@ -186,24 +193,28 @@ def activation_parts(
         layer += 3 * batch * length**2
     if method != "lora":
         layer += max(0, 2 * shape.intermediate * (shape.hidden - tokens))
-    head = (
+    head = head or _tiled_head(shape, method, tokens, targets, bytes_per_value)
+    saved = shape.layers * (bytes_per_value * tokens * shape.hidden if checkpointing else layer)
+    recomputed = Part("one layer", int(layer), "recomputed in the backward pass")
+    peak = recomputed if checkpointing and layer > head.bytes else head
+    return (
+        Part(
+            "activations", int(saved), f"{batch} × {length} tokens × {shape.layers} layers, kept for the backward pass"
+        ),
+        peak,
+    )
+
+
+def _tiled_head(shape: ModelShape, method: str, tokens: int, targets: int, bytes_per_value: int) -> Part:
+    """The output head of TRL 1.15 and newer over `tokens` tokens, `targets` of them completions."""
+    size = (
         min(targets, _TILE_TOKENS) * _TILE_VOCAB * bytes_per_value
         + 8 * targets * shape.hidden
         + 6 * tokens * shape.hidden
     )
     if method == "full":
-        head += 6 * shape.vocab * shape.hidden  # the head's gradient in float32 and its cast
-    saved = shape.layers * (bytes_per_value * tokens * shape.hidden if checkpointing else layer)
-    name, peak = ("one layer", layer) if layer > head else ("output head", head)
-    what = "recomputed in the backward pass" if name == "one layer" else "log-probabilities, tile by tile"
-    if not checkpointing:
-        name, peak, what = "output head", head, "log-probabilities, tile by tile"
-    return (
-        Part(
-            "activations", int(saved), f"{batch} × {length} tokens × {shape.layers} layers, kept for the backward pass"
-        ),
-        Part(name, int(peak), what),
-    )
+        size += 6 * shape.vocab * shape.hidden  # the head's gradient in float32 and its cast
+    return Part("output head", size, "log-probabilities, tile by tile")
 
 
 def predict(
@@ -217,6 +228,7 @@ def predict(
     dtype: str = "bfloat16",
     cpu: bool = False,
     strategy: str = "ddp",
+    trl: str = "",
 ) -> Memory:
     """Memory of one device over a run of `method` (`lora`, `qlora`, `full`) with `settings`, fields of `GRPOConfig`,
     spread over `world` processes by `strategy`, one of `sharding.STRATEGIES`.
@@ -247,16 +259,15 @@ def predict(
         world=world,
         strategy=strategy,
     )
+
+    def spare(part: Part) -> int:
+        """What the allocator reserves beside a part that comes and goes."""
+        return 0 if cpu else int((LOGITS_FRAGMENTATION if part.name == LOGITS else _FRAGMENTATION) * part.bytes)
+
     scattered = world > 1 and sharding.gathers(strategy)
-    saved, peak = activation_parts(
-        shape,
-        method,
-        batch=per_device,
-        prompt=prompt_tokens,
-        completion=completion,
-        checkpointing=checkpointing,
-        bytes_per_value=width,
-    )
+    micro_step = {"batch": per_device, "prompt": prompt_tokens, "completion": completion}
+    kept: dict[str, Any] = {**micro_step, "checkpointing": checkpointing, "bytes_per_value": width}
+    saved, peak = activation_parts(shape, method, **kept)
     length = prompt_tokens + completion
     generated = per_device * steps
     cache = int(
@@ -264,9 +275,19 @@ def predict(
     )  # DynamicCache concatenates one layer
     sampling = 16 * generated * shape.vocab
     # The pass that scores the completions keeps no activations: one layer at work, or one tile of the head.
-    forward = activation_parts(
-        shape, "lora", batch=per_device, prompt=prompt_tokens, completion=completion, bytes_per_value=width
-    )[1]
+    forward = activation_parts(shape, "lora", **micro_step, bytes_per_value=width)[1]
+    forward = Part("forward pass", forward.bytes, forward.what)
+    remarks = []
+    head = head_of(trl, fused=bool(settings.get("use_liger_kernel")))
+    if head is not None:
+        in_training, in_scoring = logits_parts(head, shape, method, **micro_step)
+        tiled, peak = peak, activation_parts(shape, method, **kept, head=in_training)[1]
+        forward = max(forward, in_scoring, key=lambda part: part.bytes)
+        more = peak.bytes + spare(peak) - tiled.bytes - spare(tiled)
+        if more > 0:
+            remarks.append(
+                f"TRL {trl} holds the logits: + {more / GIB:.1f} GiB in training. TRL 1.15 and newer does not."
+            )
 
     resident = tuple(part for part in static if part.name not in ("gradients", "autocast copy"))
     if steps < accumulation:  # generating in the middle of an accumulation: gradients are there
@@ -279,28 +300,22 @@ def predict(
         to_generate = (sharding.gathered_weights(whole, world),)
     if cpu:
         overhead = Part("Python and torch", _PYTHON_BYTES, "the process itself")
-        slack = 0.0
     else:
         overhead = Part("CUDA and workspaces", _CONTEXT_BYTES, "context, cuBLAS, what the driver keeps")
-        slack = _FRAGMENTATION
 
-    def with_overhead(parts: tuple[Part, ...], moving: int) -> tuple[Part, ...]:
-        spare = Part("allocator", int(slack * moving), "reserved but not in use")
-        return tuple(part for part in (*parts, overhead, spare) if part.bytes)
+    def with_overhead(held: tuple[Part, ...], *moving: Part) -> tuple[Part, ...]:
+        unused = Part("allocator", sum(map(spare, moving)), "reserved but not in use")
+        return tuple(part for part in (*held, *moving, overhead, unused) if part.bytes)
 
     phases = {
-        "load": with_overhead(loaded, 0),
+        "load": with_overhead(loaded),
         "generate": with_overhead(
-            (
-                *resident,
-                *to_generate,
-                Part("key-value cache", cache, f"{generated} sequences × {length} tokens"),
-                Part("sampling", sampling, f"scores over {shape.vocab:,} tokens"),
-            ),
-            cache + sampling,
+            (*resident, *to_generate),
+            Part("key-value cache", cache, f"{generated} sequences × {length} tokens"),
+            Part("sampling", sampling, f"scores over {shape.vocab:,} tokens"),
         ),
-        "score": with_overhead((*resident, *layer, Part("forward pass", forward.bytes, forward.what)), forward.bytes),
-        "train": with_overhead((*static, *layer, saved, peak), saved.bytes + peak.bytes),
+        "score": with_overhead((*resident, *layer), forward),
+        "train": with_overhead((*static, *layer), saved, peak),
     }
     largest = max(phases.values(), key=lambda parts: sum(part.bytes for part in parts))
     total = sum(part.bytes for part in largest)
@@ -324,6 +339,7 @@ def predict(
         estimate=estimate,
         notes=tuple(notes),
         turn=_turn(largest, method, settings, per_device, checkpointing),
+        remarks=tuple(remarks),
     )
 
 
@@ -348,6 +364,7 @@ def _turn(
         "activations": smaller_batch if checkpointing else "turn activation_checkpointing on",
         "one layer": smaller_batch,
         "output head": smaller_batch,
+        LOGITS: f"install TRL 1.15 or newer, which holds none; {smaller_batch}",
         "key-value cache": "lower steps_per_generation, or shorten max_completion_length",
         "sampling": "lower steps_per_generation",
     }

@@ -3,11 +3,11 @@
 They are written for accelerate 1.7 or newer, TRL's use of vLLM's own server (1.11) and Slurm, and are yours to change.
 """
 
-import re
 import shlex
 from collections.abc import Mapping
 
 from grpo_tui.draft import Draft
+from grpo_tui.plan.dialect import release
 from grpo_tui.plan.plan import Plan
 
 ACCELERATE, SERVE, SBATCH = "accelerate.yaml", "serve_vllm.sh", "train.sbatch"
@@ -118,13 +118,9 @@ use_cpu: false
 # --------------------------------------------------------------------------------------------------- serve_vllm.sh
 
 
-def _version(plan: Plan, library: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", plan.versions.get(library, ""))[:2])
-
-
 def _server(plan: Plan, gpus: int, host: str) -> str:
     """The command of the server, over several lines, in the names of the shell script."""
-    if (1, 0) <= _version(plan, "trl") < (1, 11):  # until then TRL had a server of its own
+    if (1, 0) <= release(plan.versions.get("trl", "")) < (1, 11):  # until then TRL had a server of its own
         words = ['trl vllm-serve --model "$MODEL"']
     else:
         words = ['vllm serve "$MODEL"']

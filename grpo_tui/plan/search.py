@@ -191,6 +191,7 @@ def _cores(base: Situation, methods: Iterable[tuple[str, str]]) -> Iterator[Situ
                         dtype=dtype,
                         cpu=core.cpu,
                         strategy=core.strategy,
+                        trl=facts.schema.versions.get("trl", ""),
                     )
                     yield replace(core, memory=memory)
 
@@ -258,6 +259,7 @@ def _footing(core: Situation) -> Footing:
         total_bytes=0 if core.cpu else min((card.total_bytes for card in core.cards if card.total_bytes), default=0),
         cpu=core.cpu,
         packages=core.facts.packages,
+        trl=core.facts.schema.versions.get("trl", ""),
     )
 
 

@@ -45,6 +45,18 @@ def test_a_single_value_is_kept_and_named_as_the_users(capsys: pytest.CaptureFix
     assert told["batch"]["processes"] == 8
 
 
+def test_the_memory_of_an_older_trl_is_planned_with_its_logits(capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for version in ("1.9", "1.16.0"):
+        flags = ["--method", "lora", "--set", "grpo.per_device_train_batch_size=4", "--trl", version]
+        assert main(["plan", "--model", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "80GiB", *flags, "--json"]) == 0
+        told.append(answer(capsys))
+    assert told[0]["memory"]["train"] > told[1]["memory"]["train"]
+    assert any(note.startswith("TRL 1.9 holds the logits: + ") for note in told[0]["notes"])
+    assert not any("holds the logits" in note for note in told[1]["notes"])
+    assert told[0]["versions"]["trl"] == "1.9"
+
+
 ILLEGAL = ("--set", "grpo.num_generations=7", "--set", "grpo.generation_batch_size=8")
 
 
@@ -55,6 +67,8 @@ ILLEGAL = ("--set", "grpo.num_generations=7", "--set", "grpo.generation_batch_si
         (["--model", "nobody/knows", "--gpu", "24GiB"], "nobody/knows"),
         (["--model", "Qwen/Qwen2.5-7B", "--gpu", "lots"], "no size of a card"),
         (["--model", "Qwen/Qwen2.5-7B", "--gpu", "24GiB", "--set", "beta"], "no setting"),
+        (["--model", "Qwen/Qwen2.5-7B", "--gpu", "24GiB", "--trl", "newest"], "no version of TRL"),
+        (["--model", "Qwen/Qwen2.5-7B", "--gpu", "24GiB", "--trl", "0.29.1"], "no version of TRL"),
         (["--model", "Qwen/Qwen2.5-7B", "--gpu", "24GiB", *ILLEGAL], "num_generations"),
     ],
 )
