@@ -46,9 +46,19 @@ _STRATEGIES: Mapping[str, tuple[str, str]] = {
         "FSDP",
         "The processes share out weights, gradients and optimizer states; each layer is gathered in turn.",
     ),
+    "zero1": ("DEEPSPEED", "The processes share out optimizer states; each has all weights and gradients."),
     "zero2": ("DEEPSPEED", "The processes share out gradients and optimizer states; each has all weights."),
     "zero3": ("DEEPSPEED", "The processes share out weights, gradients and optimizer states."),
 }
+
+_STATES_SHARED = """\
+deepspeed_config:
+  deepspeed_multinode_launcher: standard
+  # cpu instead of none keeps the optimizer's states in main memory: slower, and it frees 12 bytes a parameter.
+  offload_optimizer_device: none
+  offload_param_device: none
+  zero3_init_flag: false
+"""
 
 _SHARED: Mapping[str, str] = {
     "ddp": "gpu_ids: all\n",
@@ -65,15 +75,7 @@ fsdp_config:
   # Checkpoints are whole, so that they load without these processes.
   fsdp_state_dict_type: FULL_STATE_DICT
 """,
-    "zero2": """\
-deepspeed_config:
-  deepspeed_multinode_launcher: standard
-  # cpu instead of none keeps the optimizer's states in main memory: slower, and it frees 12 bytes a parameter.
-  offload_optimizer_device: none
-  offload_param_device: none
-  zero3_init_flag: false
-  zero_stage: 2
-""",
+    **{f"zero{stage}": _STATES_SHARED + f"  zero_stage: {stage}\n" for stage in (1, 2)},
     "zero3": """\
 deepspeed_config:
   deepspeed_multinode_launcher: standard

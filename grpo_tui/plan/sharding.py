@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from grpo_tui.plan.shape import ModelShape
 
-STRATEGIES = ("ddp", "fsdp2", "zero2", "zero3")
+STRATEGIES = ("ddp", "fsdp2", "zero1", "zero2", "zero3")
 """How training is spread over several processes; `ddp` gives each of them everything."""
 
 _STATES = frozenset({"optimizer", "master weights"})
@@ -17,6 +17,7 @@ _ALL = _STATES | {"gradients", "weights", "adapter", "reference", "autocast copy
 
 DIVIDED: Mapping[str, frozenset[str]] = {
     "ddp": frozenset(),
+    "zero1": _STATES,
     "zero2": _STATES | {"gradients"},
     "zero3": _ALL,
     "fsdp2": _ALL,

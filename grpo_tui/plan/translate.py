@@ -243,7 +243,7 @@ _TRAINING: Mapping[str, Meaning] = {
     "do_train": _drop("train.py trains."),
     "resume_from_checkpoint": _drop("grpo-tui run --resume goes on from a checkpoint."),
     "hub_token": _drop("Tokens are not written into files: log in with `hf auth login`, or set HF_TOKEN."),
-    "deepspeed": _drop('The file is written anew: set launch.strategy = "zero2" or "zero3".'),
+    "deepspeed": _drop('The file is written anew: set launch.strategy = "zero1", "zero2" or "zero3".'),
     "fsdp": _drop('The file is written anew: set launch.strategy = "fsdp2".'),
     "fsdp_config": _drop('The file is written anew: set launch.strategy = "fsdp2".'),
     "num_processes": _drop(_CHOSEN_GPUS),
@@ -303,7 +303,7 @@ _DATA: Mapping[str, str] = {
 _ACCELERATE: Mapping[str, str] = {
     "multi_gpu": "ddp",
     "ddp": "ddp",
-    "zero1": "zero2",
+    "zero1": "zero1",
     "zero2": "zero2",
     "zero3": "zero3",
     "fsdp1": "fsdp2",

@@ -163,11 +163,12 @@ def test_what_yaml_has_no_key_for_is_said(schema: Schema) -> None:
     assert "bias" not in yaml.safe_load(made.text)
 
 
-def test_several_gpus_are_started_by_the_strategy(schema: Schema) -> None:
+@pytest.mark.parametrize("strategy", ["zero1", "zero3"])
+def test_several_gpus_are_started_by_the_strategy(schema: Schema, strategy: str) -> None:
     known = facts("Qwen2.5-7B", schema, 80, gpus=4, packages=frozenset({"deepspeed"}))
-    plan = planned(draft(launch__strategy="zero3"), known)
+    plan = planned(draft(launch__strategy=strategy), known)
     read = yaml.safe_load(render_yaml(plan, rewards_file="rewards.py").text)
-    assert (read["num_processes"], read["accelerate_config"]) == (4, "zero3")
+    assert (read["num_processes"], read["accelerate_config"]) == (4, strategy)
     assert "accelerate launch --config_file accelerate.yaml" in exported(plan).text
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from grpo_tui.plan.memory import GIB, PHASES, activation_parts, predict, static_parts
+from grpo_tui.plan.sharding import STRATEGIES
 from tests.plan.shapes import shape_of
 
 # model, method, sequences, prompt, completion, static GiB, traced activations GiB
@@ -153,6 +154,18 @@ def test_zero2_divides_gradients_and_states_and_zero3_the_weights_too() -> None:
         assert parts["gradient buckets"] == 2 * 500_000_000
 
 
+def test_zero1_divides_the_states_alone() -> None:
+    parameters = shape_of("Qwen2.5-7B").parameters
+    one, two = parts_of("train", "zero1"), parts_of("train", "zero2")
+    assert (one["weights"], one["gradients"]) == (2 * parameters, 2 * parameters)
+    assert one["optimizer"] + one["master weights"] == 12 * parameters // 8  # ZeRO paper, table 1: P_os
+    assert {name: size for name, size in one.items() if name not in ("gradients", "allocator")} == {
+        name: size for name, size in two.items() if name not in ("gradients", "allocator")
+    }
+    assert parts_of("generate", "zero1") == parts_of("generate", "zero2"), "gradients are not there yet"
+    assert "gathered layer" not in one
+
+
 def test_scattered_weights_cost_a_whole_layer_at_a_time() -> None:
     for strategy in ("zero3", "fsdp2"):
         layer = parts_of("train", strategy)["gathered layer"] / GIB
@@ -173,11 +186,12 @@ def test_zero3_gathers_every_weight_to_generate_unless_told_not_to() -> None:
 def test_what_one_card_cannot_hold_eight_can_together() -> None:
     shape = shape_of("Qwen2.5-14B")
     peaks = {
-        strategy: predict(shape, "full", SETTINGS, 8, prompt_tokens=256, strategy=strategy)
-        for strategy in ("ddp", "zero2", "zero3", "fsdp2")
+        strategy: predict(shape, "full", SETTINGS, 8, prompt_tokens=256, strategy=strategy) for strategy in STRATEGIES
     }
     assert peaks["ddp"].peak_bytes > 100 * GIB
-    assert peaks["ddp"].peak_bytes > peaks["zero2"].peak_bytes > peaks["fsdp2"].peak_bytes
+    by_size = sorted(STRATEGIES, key=lambda strategy: -peaks[strategy].peak_bytes)
+    assert by_size[:3] == ["ddp", "zero1", "zero2"]
+    assert set(by_size[3:]) == {"zero3", "fsdp2"}
     assert peaks["fsdp2"].fits(80 * GIB)
     assert not peaks["ddp"].estimate
     assert peaks["fsdp2"].estimate

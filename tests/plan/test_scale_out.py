@@ -19,6 +19,7 @@ from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.scale_out import ACCELERATE, SBATCH, SERVE, optional_files
 from grpo_tui.plan.script import render_train
+from grpo_tui.plan.sharding import STRATEGIES
 from grpo_tui.run.folder import create
 from grpo_tui.run.launch import command, read_config
 from tests.plan.plans import LOAD, PREPARE, draft, facts, planned
@@ -48,7 +49,7 @@ def test_only_what_the_plan_needs_is_written(schema: Schema) -> None:
 def settings(tmp_path_factory: pytest.TempPathFactory, schema: Schema) -> dict[str, dict[str, Any]]:
     """Each strategy's accelerate.yaml, as accelerate's own loader reads it."""
     folder = tmp_path_factory.mktemp("accelerate")
-    for name in ("ddp", "fsdp2", "zero2", "zero3"):
+    for name in STRATEGIES:
         (folder / f"{name}.yaml").write_text(files_of(schema, 4, launch__strategy=name)[ACCELERATE])
     code = (
         "import json, sys, pathlib\n"
@@ -64,7 +65,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory, schema: Schema) -> dict[s
 
 
 @pytest.mark.parametrize(
-    ("strategy", "kind"), [("ddp", "MULTI_GPU"), ("fsdp2", "FSDP"), ("zero2", "DEEPSPEED"), ("zero3", "DEEPSPEED")]
+    ("strategy", "kind"),
+    [
+        ("ddp", "MULTI_GPU"),
+        ("fsdp2", "FSDP"),
+        ("zero1", "DEEPSPEED"),
+        ("zero2", "DEEPSPEED"),
+        ("zero3", "DEEPSPEED"),
+    ],
 )
 def test_accelerate_reads_every_strategy(settings: dict[str, dict[str, Any]], strategy: str, kind: str) -> None:
     read = settings[strategy]
@@ -79,7 +87,7 @@ def test_accelerate_reads_every_strategy(settings: dict[str, dict[str, Any]], st
 
 
 def test_every_line_of_the_files_that_is_not_plain_has_its_reason(schema: Schema) -> None:
-    for name in ("ddp", "fsdp2", "zero2", "zero3"):
+    for name in STRATEGIES:
         text = files_of(schema, 4, launch__strategy=name)[ACCELERATE]
         assert text.startswith("# How the training processes work together")
         assert max(map(len, text.splitlines())) <= 120
@@ -343,6 +351,6 @@ def test_the_script_reads_where_the_server_is_only_if_slurm_says_it(schema: Sche
 
 def test_deepspeed_takes_what_accelerate_makes_of_it(settings: dict[str, dict[str, Any]]) -> None:
     config = pytest.importorskip("deepspeed.runtime.zero.config")
-    for name in ("zero2", "zero3"):
+    for name in ("zero1", "zero2", "zero3"):
         stage = settings[name]["deepspeed_config"]["zero_stage"]
         assert config.DeepSpeedZeroConfig(stage=stage).stage == stage

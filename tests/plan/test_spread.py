@@ -9,6 +9,7 @@ from grpo_tui.plan.checks import check
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.memory import GIB
 from grpo_tui.plan.plan import Plan
+from grpo_tui.plan.sharding import STRATEGIES
 from grpo_tui.plan.situation import Card
 from grpo_tui.plan.tuning import tune
 from grpo_tui.problem import Problem
@@ -49,13 +50,23 @@ def test_all_weights_that_no_card_holds_are_shared_out(schema: Schema) -> None:
     assert isinstance(tune(plain, known), list)
 
 
-def test_a_strategy_that_was_chosen_is_kept_and_its_memory_counted(schema: Schema) -> None:
-    plain, two = (on("Qwen2.5-7B", schema, 4, launch__strategy=name) for name in ("ddp", "zero2"))
-    assert two.value("launch.strategy") == "zero2"
-    assert two.memory is not None
-    assert two.memory.estimate
-    assert plain.memory is not None
-    assert not plain.memory.estimate
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_that_was_chosen_is_kept_and_its_memory_counted(schema: Schema, strategy: str) -> None:
+    plan = on("Qwen2.5-7B", schema, 4, launch__strategy=strategy)
+    assert plan.value("launch.strategy") == strategy
+    assert plan.memory is not None
+    assert plan.memory.estimate == (strategy != "ddp"), "only what every process holds alone was traced"
+    assert check(plan, rows=1000, installed=EVERYTHING) == []
+    wanting = {problem.where for problem in check(plan, rows=1000, installed=EVERYTHING - {"deepspeed"})}
+    assert wanting == ({"launch.strategy"} if strategy.startswith("zero") else set())
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "zero2"])
+def test_whole_weights_in_four_bit_may_have_their_states_divided(schema: Schema, strategy: str) -> None:
+    answers = draft(launch__strategy=strategy)
+    answers = replace(answers, model=replace(answers.model, method="qlora"))
+    plan = planned(answers, facts("Qwen2.5-7B", schema, 80, gpus=2, packages=EVERYTHING))
+    assert check(plan, rows=1000, installed=EVERYTHING) == []
 
 
 def test_a_vllm_server_takes_the_last_gpus_and_training_the_others(schema: Schema) -> None:

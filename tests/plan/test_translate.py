@@ -221,6 +221,18 @@ def test_a_limit_that_cut_prompts_leaves_them_out_and_vllm_gets_room_for_the_lon
     assert enough.overrides["grpo.vllm_max_model_length"] == 900
 
 
+@pytest.mark.parametrize(
+    ("file", "strategy"),
+    [
+        ("zero1", "zero1"), ("configs/zero2.yaml", "zero2"), ("zero3", "zero3"), ("fsdp1.yml", "fsdp2"),
+        ("multi_gpu", "ddp"),
+    ],
+)  # fmt: skip
+def test_the_configurations_that_trl_ships_are_strategies(schema: Schema, file: str, strategy: str) -> None:
+    translation = translated({"accelerate_config": file}, schema)
+    assert translation.overrides["launch.strategy"] == strategy
+
+
 def test_numbers_that_yaml_reads_as_text_are_numbers(schema: Schema) -> None:
     translation = translated("learning_rate: 1e-6\nmax_completion_length: '256'\n", schema)
     assert translation.overrides["grpo.learning_rate"] == 1e-6
