@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from grpo_tui.plan.alternatives import Alternative
     from grpo_tui.plan.dialect import Schema
     from grpo_tui.plan.model import ModelFacts
+    from grpo_tui.plan.overhead import Overhead
     from grpo_tui.plan.plan import Plan
     from grpo_tui.plan.sizes import Turning
     from grpo_tui.recipe import Recipe
@@ -281,6 +282,7 @@ class Session:
     def facts_for(self, model: ModelFacts, draft: Draft, say: Say) -> tuning.Facts | Problem:
         """What the tuning wants to know of machine, libraries and recipe; nothing of the data."""
         from grpo_tui.plan import tuning
+        from grpo_tui.plan.overhead import PUBLISHED_OVERHEAD
         from grpo_tui.recipe import draft_for
 
         schema = self.schema(say)
@@ -300,6 +302,8 @@ class Session:
             )
             for gpu in chosen
         )
+        by_hand = draft.hardware.manual_bytes or draft.hardware.cpu
+        beside, broken = (PUBLISHED_OVERHEAD, None) if by_hand else self.overhead(card.name for card in cards)
         recipe = self.recipe(draft)
         advice = {
             key: tuning.Advice(value=each.value, why=each.why) for key, each in (recipe.grpo if recipe else {}).items()
@@ -313,7 +317,18 @@ class Session:
             packages=frozenset(name.replace("-", "_") for name in self.environment().versions) | _assumed(draft),
             recipe=advice,
             recipe_draft=draft_for(recipe) if recipe else None,
+            overhead=beside,
+            notes=(f"{broken.where}: {broken.what} {broken.remedy}",) if broken else (),
         )
+
+    def overhead(self, names: Iterable[str]) -> tuple[Overhead, Problem | None]:
+        """What GPUs of these names hold beside tensors, and why what was learnt of it cannot be used."""
+        from grpo_tui.plan import overhead
+
+        kept = overhead.read()
+        broken = kept if isinstance(kept, Problem) else None
+        torch = self.environment().versions.get("torch", "")
+        return overhead.of_cards(() if isinstance(kept, Problem) else kept, names, torch), broken
 
     def method_plans(self, draft: Draft, say: Say) -> dict[str, Plan | list[Problem]] | Problem:
         """A plan for each method, whichever is chosen. Data that cannot be read are another step's trouble."""

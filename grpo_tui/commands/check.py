@@ -204,6 +204,7 @@ def _footing(session: "Session", plan: Plan, model: "ModelFacts", data: "Data | 
         total_bytes=min((size for size in total if size), default=0),
         packages=packages(),
         trl=installed(("trl",)).get("trl", ""),
+        overhead=session.overhead(gpu.name for gpu in (() if isinstance(gpus, Problem) else gpus))[0],
     )
 
 

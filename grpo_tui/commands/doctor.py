@@ -11,9 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from grpo_tui.commands.printing import refuse
 from grpo_tui.hardware.environment import Check, Environment, checks, read_environment
 from grpo_tui.hardware.machine import GPU, Machine, format_gib
 from grpo_tui.hardware.nvml import read_machine
+from grpo_tui.inert import one_line
+from grpo_tui.plan import overhead
+from grpo_tui.plan.overhead import GIB, PUBLISHED_OVERHEAD
 from grpo_tui.problem import Problem
 
 _LEVELS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "31")}
@@ -29,14 +33,20 @@ def add(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser(
         "doctor", help="GPUs, versions, tokens, disk: what is fine and what to do",
-        description="Look at GPUs, installed versions, tokens (whether there are any) and disk. Changes nothing.",
+        description="Look at GPUs, installed versions, tokens (whether there are any) and disk. Changes nothing, unless"
+        " told to forget.",
         epilog="Exit status: 0 nothing stands in the way, 2 something does.",
     )  # fmt: skip
+    parser.add_argument(
+        "--forget", action="store_true", help="forget what runs taught about the memory of this machine's GPUs"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print what was found. 2 if any check fails."""
+    if args.forget:
+        return _forget(args.json)
     machine, environment, found = look(args.project)
     if args.json:
         print(json.dumps(as_json(machine, environment, found)))
@@ -64,7 +74,45 @@ def look(project: Path) -> tuple[Machine, Environment, list[Check]]:
                 [*checks(machine, environment), Check("torch", "fail", answer.what, answer.remedy)],
             )
         machine = answer
-    return machine, environment, checks(machine, environment)
+    return machine, environment, [*checks(machine, environment), *overhead_checks(machine, environment)]
+
+
+def overhead_checks(machine: Machine, environment: Environment) -> list[Check]:
+    """What GPUs of each kind here hold beside tensors, where runs on them told it."""
+    kept = overhead.read()
+    if isinstance(kept, Problem):
+        return [Check("overhead", "warn", f"{kept.where}: {kept.what}", kept.remedy)]
+    torch = overhead.plain(environment.versions.get("torch", ""))
+    found = []
+    for name in dict.fromkeys(gpu.name for gpu in machine.gpus if gpu.visible):
+        runs = overhead.of(kept, name, torch)
+        now, fitted = overhead.learnt(kept, name, torch), PUBLISHED_OVERHEAD
+        if now.runs:
+            text = (
+                f"{one_line(name, 60)}: overhead learnt from {now.runs} runs on this machine:"
+                f" {now.context_bytes / GIB:.1f} GiB instead of {fitted.context_bytes / GIB:.1f}, and"
+                f" {now.fragmentation:.0%} of what comes and goes instead of {fitted.fragmentation:.0%}."
+            )
+        elif runs:
+            text = (
+                f"{one_line(name, 60)}: {len(runs)} of {overhead.LEAST} runs measured from which the memory beside"
+                " tensors is learnt."
+            )
+        else:
+            continue
+        found.append(Check("overhead", "ok", text))
+    return found
+
+
+def _forget(as_object: bool) -> int:
+    gone = overhead.forget()
+    if isinstance(gone, Problem):
+        return refuse(as_object, gone)
+    if as_object:
+        print(json.dumps({"forgotten": gone}))
+    else:
+        print("What runs taught about this machine is forgotten." if gone else "Nothing was learnt on this machine.")
+    return 0
 
 
 def as_json(machine: Machine, environment: Environment, found: Sequence[Check]) -> dict[str, Any]:

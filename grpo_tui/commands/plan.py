@@ -39,6 +39,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--revision", default="", metavar="REV", help="commit, tag or branch of the hub's repository")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--gpu", default="", metavar="SIZE[xN]", help="memory and number of the cards, such as 24GiBx2")
+    where.add_argument("--here", action="store_true", help="plan for the GPUs of this machine")
     where.add_argument("--cpu", action="store_true", help="plan for the CPU of this machine")
     parser.add_argument("--capability", default="", metavar="X.Y", help="compute capability of the card, such as 8.0")
     parser.add_argument("--prefer", default="memory", choices=("memory", "speed"), help="default: memory")
@@ -71,7 +72,7 @@ def _execute(args: argparse.Namespace, session: "Session") -> int:
     from grpo_tui.plan.alternatives import alternatives
     from grpo_tui.plan.tuning import tune
 
-    draft = _draft(args)
+    draft = _draft(args, session)
     if isinstance(draft, Problem):
         return refuse(args.json, draft)
     facts = _facts(args, session, draft)
@@ -99,8 +100,12 @@ def _execute(args: argparse.Namespace, session: "Session") -> int:
     return 0
 
 
-def _draft(args: argparse.Namespace) -> Draft | Problem:
+def _draft(args: argparse.Namespace, session: "Session") -> Draft | Problem:
     hardware = HardwareAnswer(cpu=True)
+    if args.here:
+        hardware = HardwareAnswer(gpus=tuple(gpu.uuid for gpu in session.machine().visible))
+        if not hardware.gpus:
+            return Problem("--here", "There is no GPU on this machine that could train.", "Write --gpu SIZE or --cpu.")
     if args.gpu:
         found = card(args.gpu)
         if isinstance(found, Problem):
@@ -142,7 +147,7 @@ def _facts(args: argparse.Namespace, session: "Session", draft: Draft) -> "Facts
 
 def _lines(args: argparse.Namespace, plan: "Plan") -> Iterator[str]:
     memory = plan.memory
-    where = "the CPU" if plan.cpu else f"{args.gpu}"
+    where = "the CPU" if plan.cpu else args.gpu or "the GPUs of this machine"
     yield f"{one_line(args.model, 80)} on {where}: {plan.method}, {plan.batch.words()}"
     if memory is not None:
         low, high = memory.interval

@@ -1,6 +1,7 @@
 """`grpo-tui runs`: the runs of a project and what became of them."""
 
 import argparse
+import functools
 import json
 from dataclasses import replace
 from datetime import datetime
@@ -9,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_tui.commands.watch import explained
 from grpo_tui.inert import inert
-from grpo_tui.progress.events import EVENTS_FILE, tail
+from grpo_tui.progress.events import EVENTS_FILE, parts, tail
 from grpo_tui.progress.fold import Progress, advance
-from grpo_tui.run import folder
+from grpo_tui.run import folder, prediction
+from grpo_tui.run.prediction import Beside
 
 if TYPE_CHECKING:
     from grpo_tui.diagnosis.failure import Failure
+
+GIB = 2**30
 
 
 def add(subparsers: Any) -> None:
@@ -42,9 +46,18 @@ def execute(args: argparse.Namespace) -> int:
         began = datetime.fromtimestamp(life.since).astimezone().strftime("%Y-%m-%d %H:%M") if life.since else "-"
         row = f"{summary.name:<{width}}  {life.state:<8}  step {life.step}{of}  {began}  {life.words}"
         print(inert(row))
+        if peaks := _peaks(summary.run):
+            words = ", ".join(f"{each.name} {each.measured / GIB:.1f} of {each.predicted / GIB:.1f}" for each in peaks)
+            print(inert(f"{'':<{width}}  memory, GiB measured of predicted: {words}"))
         if failure:
             print(inert(f"{'':<{width}}  → {failure.remedy}"))
     return 0
+
+
+def _peaks(run: Path) -> tuple[Beside, ...]:
+    """Peaks as measured and as predicted; read only of runs whose memory was predicted, as it is for GPUs."""
+    said = prediction.read(run)
+    return prediction.beside(functools.reduce(advance, parts(run / EVENTS_FILE), Progress()), said) if said else ()
 
 
 def _explained(summary: folder.RunSummary) -> "tuple[folder.RunSummary, Failure | None]":
@@ -70,5 +83,9 @@ def _as_json(summary: folder.RunSummary, failure: "Failure | None") -> dict[str,
         "signal": life.signal,
         "attempt": life.attempt,
         "checkpoints": list(summary.checkpoints),
+        "memory": {
+            each.name: {"measured_bytes": each.measured, "predicted_bytes": each.predicted}
+            for each in _peaks(summary.run)
+        },
         "findings": [failure.finding(life.step).as_json()] if failure else [],
     }

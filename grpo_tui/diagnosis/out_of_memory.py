@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from grpo_tui.plan.footing import Footing
 from grpo_tui.plan.ladder import Rung, first_rung
+from grpo_tui.plan.logits import head_of
 
 PATTERN = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|(?:torch|cuda)\.OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
@@ -83,9 +84,6 @@ _ADVICE: Mapping[str, str] = {
     "": "halve per_device_train_batch_size and double gradient_accumulation_steps (the batch stays the same)",
 }
 
-_FUSED_HEAD = (1, 15)
-"""TRL from here on computes log-probabilities tile by tile; before, the scores of the whole vocabulary took more."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfMemory:
@@ -145,7 +143,7 @@ class OutOfMemory:
                 "start with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (not together with vLLM's sleep mode)"
             )
         ways.append(change or _ADVICE[self.phase])
-        if self.phase in ("train", "score") and trl and _version(trl) < _FUSED_HEAD:
+        if self.phase in ("train", "score") and head_of(trl):
             ways.append("or upgrade TRL: from 1.15 on this phase takes a fraction of the memory")
         text = "; ".join(ways)
         return f"{text[0].upper()}{text[1:]}."
@@ -209,7 +207,3 @@ def _bytes(number: str, unit: str) -> int:
 
 def _size(size: int) -> str:
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])

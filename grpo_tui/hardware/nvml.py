@@ -91,6 +91,8 @@ class Sample:
     utilisation: int | None
     temperature: int | None
     power_watts: float | None
+    processes: int | None = None
+    """How many use it."""
 
 
 class Sampler:
@@ -121,7 +123,7 @@ class Sampler:
             total, _, used = _memory(self._session, handle)
         return Sample(
             gpu.uuid, used, total, _utilisation(self._session, handle), _temperature(self._session, handle),
-            _watts(self._session, "nvmlDeviceGetPowerUsage", handle),
+            _watts(self._session, "nvmlDeviceGetPowerUsage", handle), _users(self._session, handle),
         )  # fmt: skip
 
     def close(self) -> None:
@@ -344,6 +346,17 @@ _NOT_AVAILABLE = 2**32 - 1
 def _watts(session: _Session, function: str, handle: Any) -> float | None:
     milliwatts = session.ask(function, handle)
     return None if milliwatts in (None, _NOT_AVAILABLE) else milliwatts / 1000
+
+
+def _users(session: _Session, handle: Any) -> int | None:
+    """How many processes compute or draw on a device; None where it does not say."""
+    listed = [
+        session.ask(function, handle)
+        for function in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
+    ]
+    if listed[0] is None:
+        return None
+    return len({entry.pid for entries in listed for entry in entries or ()})
 
 
 def _processes(session: _Session, handle: Any, proc: Path) -> tuple[tuple[GPUProcess, ...], tuple[str, ...]]:

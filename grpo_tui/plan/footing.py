@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_tui.plan.memory import GIB, Memory, predict
+from grpo_tui.plan.overhead import PUBLISHED_OVERHEAD, Overhead
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.shape import ModelShape
 from grpo_tui.plan.situation import Facts
@@ -49,6 +50,9 @@ class Footing:
     trl: str = ""
     """The version of TRL; empty: the newest."""
 
+    overhead: Overhead = PUBLISHED_OVERHEAD
+    """What the device holds beside tensors."""
+
     packages: frozenset[str] = field(default_factory=frozenset)
     """Optional packages that are installed."""
 
@@ -66,6 +70,7 @@ class Footing:
             cpu=self.cpu,
             strategy=self.strategy,
             trl=self.trl,
+            overhead=self.overhead,
         )
 
     @property
@@ -174,5 +179,6 @@ def planned_footing(plan: Plan, facts: Facts) -> Footing:
     sizes = [card.total_bytes for card in facts.cards if card.total_bytes]
     limit = plan.value("data.max_prompt_tokens") or 0
     longest = min(filter(None, (facts.longest_prompt, limit)), default=0)
-    known = {"prompt_tokens": longest} if longest else {}
-    return footing_of(plan, facts.model.shape, total_bytes=min(sizes, default=0), packages=facts.packages, **known)
+    known: dict[str, Any] = {"prompt_tokens": longest} if longest else {}
+    known |= {"packages": facts.packages, "overhead": facts.overhead}
+    return footing_of(plan, facts.model.shape, total_bytes=min(sizes, default=0), **known)

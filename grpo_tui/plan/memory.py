@@ -3,8 +3,8 @@
 The formulas describe TRL 1.15 and newer, where log-probabilities are computed in tiles and logits are never
 materialised (trl/kernels/chunked_logprob.py); `grpo_tui.plan.logits` says what older ones hold. Their coefficients
 were read off a FakeTensor trace of transformers 5.24 and PEFT 0.21; against that trace the total of 27 shapes is met
-within 1 %. What the allocator and the CUDA context add was fitted on seven published A100 runs (fms-acceleration), so
-it is the least certain part and is given as an interval.
+within 1 %. What the allocator and the CUDA context add is published or learnt (`grpo_tui.plan.overhead`): the least
+certain part, and given as an interval.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from typing import Any
 from grpo_tui.plan import sharding
 from grpo_tui.plan.logits import FRAGMENTATION as LOGITS_FRAGMENTATION
 from grpo_tui.plan.logits import LOGITS, head_of, logits_parts
+from grpo_tui.plan.overhead import PUBLISHED_OVERHEAD, Overhead
 from grpo_tui.plan.shape import ModelShape
 from grpo_tui.plan.sharding import Part
 
@@ -45,12 +46,6 @@ _OPTIMIZER_STATES: Mapping[str, float] = {"sgd": 0, "adafactor": 0.1}
 
 _TILE_TOKENS, _TILE_VOCAB = 4096, 32768  # the tile of trl's chunked head
 
-_CONTEXT_BYTES = int(0.83 * GIB)
-"""CUDA context, cuBLAS workspaces and the like on one device."""
-
-_FRAGMENTATION = 0.108
-"""What the default allocator reserves beyond what is allocated, as a share of the activations."""
-
 _PYTHON_BYTES = int(0.6 * GIB)
 """A Python process with torch, transformers and TRL loaded: 557-619 MB resident."""
 
@@ -77,6 +72,9 @@ class Memory:
 
     remarks: tuple[str, ...] = ()
     """What moves the figures on this machine."""
+
+    moving: tuple[Part, ...] = ()
+    """Of `parts`, those that come and go."""
 
     @property
     def phases(self) -> dict[str, int]:
@@ -229,12 +227,14 @@ def predict(
     cpu: bool = False,
     strategy: str = "ddp",
     trl: str = "",
+    overhead: Overhead = PUBLISHED_OVERHEAD,
 ) -> Memory:
     """Memory of one device over a run of `method` (`lora`, `qlora`, `full`) with `settings`, fields of `GRPOConfig`,
     spread over `world` processes by `strategy`, one of `sharding.STRATEGIES`.
 
     `prompt_tokens` is the longest prompt; completions are taken at `max_completion_length`, the steady state after the
-    first optimizer step (its states appear there, trl#2972). `dtype` is that of the loaded weights.
+    first optimizer step (its states appear there, trl#2972). `dtype` is that of the loaded weights;
+    `trl` is the version of TRL, empty for the newest; `overhead` is what a GPU holds beside tensors.
     """
     per_device = int(settings.get("per_device_train_batch_size") or 8)
     accumulation = int(settings.get("gradient_accumulation_steps") or 1)
@@ -260,12 +260,12 @@ def predict(
         strategy=strategy,
     )
 
-    def spare(part: Part) -> int:
+    def spare(part: Part, of: Overhead = overhead) -> int:
         """What the allocator reserves beside a part that comes and goes."""
-        return 0 if cpu else int((LOGITS_FRAGMENTATION if part.name == LOGITS else _FRAGMENTATION) * part.bytes)
+        return 0 if cpu else int((LOGITS_FRAGMENTATION if part.name == LOGITS else of.fragmentation) * part.bytes)
 
     scattered = world > 1 and sharding.gathers(strategy)
-    micro_step = {"batch": per_device, "prompt": prompt_tokens, "completion": completion}
+    micro_step: dict[str, Any] = {"batch": per_device, "prompt": prompt_tokens, "completion": completion}
     kept: dict[str, Any] = {**micro_step, "checkpointing": checkpointing, "bytes_per_value": width}
     saved, peak = activation_parts(shape, method, **kept)
     length = prompt_tokens + completion
@@ -298,28 +298,41 @@ def predict(
     to_generate = layer
     if scattered and strategy == "zero3" and settings.get("ds3_gather_for_generation", True):
         to_generate = (sharding.gathered_weights(whole, world),)
-    if cpu:
-        overhead = Part("Python and torch", _PYTHON_BYTES, "the process itself")
-    else:
-        overhead = Part("CUDA and workspaces", _CONTEXT_BYTES, "context, cuBLAS, what the driver keeps")
-
-    def with_overhead(held: tuple[Part, ...], *moving: Part) -> tuple[Part, ...]:
-        unused = Part("allocator", sum(map(spare, moving)), "reserved but not in use")
-        return tuple(part for part in (*held, *moving, overhead, unused) if part.bytes)
-
-    phases = {
-        "load": with_overhead(loaded),
-        "generate": with_overhead(
-            (*resident, *to_generate),
+    process = (
+        Part("Python and torch", _PYTHON_BYTES, "the process itself")
+        if cpu
+        else Part("CUDA and workspaces", overhead.context_bytes, "context, cuBLAS, what the driver keeps")
+    )
+    moving: dict[str, tuple[Part, ...]] = {
+        "load": (),
+        "generate": (
             Part("key-value cache", cache, f"{generated} sequences × {length} tokens"),
             Part("sampling", sampling, f"scores over {shape.vocab:,} tokens"),
         ),
-        "score": with_overhead((*resident, *layer), forward),
-        "train": with_overhead((*static, *layer), saved, peak),
+        "score": (forward,),
+        "train": (saved, peak),
     }
-    largest = max(phases.values(), key=lambda parts: sum(part.bytes for part in parts))
+    held = {
+        "load": loaded,
+        "generate": (*resident, *to_generate),
+        "score": (*resident, *layer),
+        "train": (*static, *layer),
+    }
+    phases = {}
+    for name in PHASES:
+        unused = Part("allocator", sum(map(spare, moving[name])), "reserved but not in use")
+        phases[name] = tuple(part for part in (*held[name], *moving[name], process, unused) if part.bytes)
+    fullest = max(PHASES, key=lambda name: sum(part.bytes for part in phases[name]))
+    largest = phases[fullest]
     total = sum(part.bytes for part in largest)
-    allocated = sum(part.bytes for part in largest if part.name not in (overhead.name, "allocator"))
+    beside = sum(part.bytes for part in largest if part.name in (process.name, "allocator"))
+    allocated = total - beside
+    if overhead.runs and not cpu:
+        published = PUBLISHED_OVERHEAD.context_bytes + sum(spare(part, PUBLISHED_OVERHEAD) for part in moving[fullest])
+        remarks.append(
+            f"Overhead learnt from {overhead.runs} runs on this machine: {beside / GIB:.1f} GiB instead of"
+            f" {published / GIB:.1f}."
+        )
     uncertain = 0.05 * allocated + 0.25 * (total - allocated)
     notes = []
     shared_out = world > 1 and strategy != "ddp"
@@ -340,6 +353,7 @@ def predict(
         notes=tuple(notes),
         turn=_turn(largest, method, settings, per_device, checkpointing),
         remarks=tuple(remarks),
+        moving=moving[fullest],
     )
 
 

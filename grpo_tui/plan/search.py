@@ -192,6 +192,7 @@ def _cores(base: Situation, methods: Iterable[tuple[str, str]]) -> Iterator[Situ
                         cpu=core.cpu,
                         strategy=core.strategy,
                         trl=facts.schema.versions.get("trl", ""),
+                        overhead=facts.overhead,
                     )
                     yield replace(core, memory=memory)
 
@@ -260,6 +261,7 @@ def _footing(core: Situation) -> Footing:
         cpu=core.cpu,
         packages=core.facts.packages,
         trl=core.facts.schema.versions.get("trl", ""),
+        overhead=core.facts.overhead,
     )
 
 

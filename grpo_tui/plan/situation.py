@@ -9,6 +9,7 @@ from grpo_tui.plan.batch import Batch
 from grpo_tui.plan.dialect import Schema
 from grpo_tui.plan.memory import GIB, Memory
 from grpo_tui.plan.model import ModelFacts
+from grpo_tui.plan.overhead import PUBLISHED_OVERHEAD, Overhead
 
 MEASURED, LIBRARY, PUBLISHED, RULE, USER, RECIPE = (
     "measured here",
@@ -91,6 +92,12 @@ class Facts:
 
     recipe_draft: Draft | None = None
     """The answers that the recipe gives; None: there is no recipe."""
+
+    overhead: Overhead = PUBLISHED_OVERHEAD
+    """What the cards hold beside tensors."""
+
+    notes: tuple[str, ...] = ()
+    """What is to be said of the machine beside the plan's values."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     """What is known of the source's file beyond the answers, as keys of [data]: `format`."""

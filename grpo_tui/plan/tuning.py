@@ -275,6 +275,7 @@ def _help(key: str, schema: Schema) -> str:
 def _notes(situation: Situation, batch: Batch) -> Iterator[str]:
     facts = situation.facts
     yield from facts.model.notes
+    yield from facts.notes
     yield from situation.memory.remarks
     if situation.vllm != "off" and any(card.uuid.startswith("MIG-") for card in situation.cards):
         yield "vLLM is to run on a slice of a GPU (MIG), whose name some of its releases cannot read: use_vllm = false."

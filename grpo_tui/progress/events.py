@@ -143,6 +143,17 @@ def read_new(path: Path, cursor: Cursor = Cursor(), budget: int = CHUNK_BYTES) -
         return [], replace(cursor, restarted=False)
 
 
+def parts(path: Path) -> Iterator[list[Event]]:
+    """All whole events of a file, a bounded part of it at a time."""
+    cursor = START
+    while True:
+        events, cursor = read_new(path, cursor)
+        if events:
+            yield events
+        if not events or not cursor.behind:
+            return
+
+
 def first_view(path: Path) -> tuple[list[Event], Cursor]:
     """A first picture of a file of any size, in constant time: head, `SAMPLES` places between, and tail.
 

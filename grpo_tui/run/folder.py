@@ -24,6 +24,9 @@ NAME_BYTES = 100
 """So long a run's name may be: file systems take 255 bytes, and `-2` or a suffix is still to come."""
 
 LOG_FILE = "train.log"
+GPUS_FILE = "gpus.json"
+"""What the supervisor reads off the GPUs meanwhile."""
+
 FILES = ("config.toml", RewardsAnswer().file, "train.py")
 """What a run needs where config.toml names no other file of rewards; see `files`."""
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from grpo_tui import atomic, regular
 from grpo_tui.plan.footing import Footing
+from grpo_tui.plan.logits import LOGITS
 from grpo_tui.progress.fold import Progress
 
 PREDICTION_FILE = "prediction.json"
 PREDICTION_BYTES = 1 << 16
 
-PEAK = "peak"
-"""Its key beside the phases."""
+PEAK, MOVING = "peak", "moving"
+"""Keys beside the phases: what torch reserves at the most, and what comes and goes at that moment."""
 
 _PREDICTED_AS: Mapping[str, tuple[str, ...]] = {"generate": ("generate",), "train": ("score", "train")}
 """Phases as the recorder measures them to those of the prediction: it counts scoring as training."""
@@ -33,9 +34,12 @@ class Beside:
 def predicted(footing: Footing) -> dict[str, int]:
     """What torch is said to allocate on one device by phase, and to reserve at its peak; bytes.
 
-    CUDA's own part is in neither, since a training cannot measure it from inside.
+    CUDA's own part is in neither, since a training cannot measure it from inside. What comes and goes is named where
+    the allocator's share of it can be learnt: not beside held logits, which are fragmented otherwise.
     """
-    return {**footing.allocated, PEAK: max(footing.reserved.values())}
+    moving = footing.memory.moving
+    known = {} if any(part.name == LOGITS for part in moving) else {MOVING: sum(part.bytes for part in moving)}
+    return {**footing.allocated, PEAK: max(footing.reserved.values()), **known}
 
 
 def write(run: Path, figures: Mapping[str, int]) -> None:

@@ -27,12 +27,11 @@ from grpo_tui.hardware.machine import GPU
 from grpo_tui.hardware.nvml import Sample, Sampler, read_machine
 from grpo_tui.problem import Problem
 from grpo_tui.run import control
-from grpo_tui.run.folder import LOG_FILE
+from grpo_tui.run.folder import GPUS_FILE, LOG_FILE
 from grpo_tui.run.record import Record, read, write
 
 BEAT_SECONDS = 10.0
 SAMPLE_SECONDS = 5.0
-GPUS_FILE = "gpus.json"
 SUPERVISOR_LOG = "supervisor.log"
 
 GRACE_SECONDS = 600.0
@@ -127,6 +126,7 @@ class _Keeper:
         self._sampler = stack.enter_context(Sampler(job.gpus)) if job.gpus else None
         self._cards = {card.uuid: card for card in read_machine().gpus} if job.gpus else {}
         self._samples: list[tuple[float, tuple[Sample, ...]]] = []
+        self._spans: dict[str, dict[str, int | None]] = {}
         self._next_beat = time.monotonic() + BEAT_SECONDS
         self._next_sample = time.monotonic()
 
@@ -181,6 +181,10 @@ class _Keeper:
             beat_at=time.time(),
         )
         self._write()
+        if returncode == 0 and self._job.gpus:
+            from grpo_tui.run.lesson import learn  # half of what a start would wait for
+
+            print(learn(self._job.run), file=sys.stderr, flush=True)
         code = 128 + ended_by if ended_by else returncode
         if self._job.notify:
             _notify(self._job, code)
@@ -193,19 +197,45 @@ class _Keeper:
             print(f"run.toml cannot be written: {error}", file=sys.stderr, flush=True)
 
     def _sample(self, sampler: Sampler) -> None:
-        self._samples = [*self._samples, (time.time(), sampler.sample())][-SAMPLES_KEPT:]
+        taken = sampler.sample()
+        self._samples = [*self._samples, (time.time(), taken)][-SAMPLES_KEPT:]
+        self._spans = {sample.uuid: span(self._spans.get(sample.uuid), sample) for sample in taken}
         try:
-            atomic.write(self._job.run / GPUS_FILE, json.dumps(gpu_rows(self._samples, self._cards)))
+            atomic.write(self._job.run / GPUS_FILE, json.dumps(gpu_rows(self._samples, self._cards, self._spans)))
         except OSError as error:
             print(f"{GPUS_FILE} cannot be written: {error}", file=sys.stderr, flush=True)
 
 
-def gpu_rows(samples: Sequence[tuple[float, Sequence[Sample]]], cards: Mapping[str, GPU]) -> dict[str, Any]:
+def span(before: Mapping[str, int | None] | None, sample: Sample) -> dict[str, int | None]:
+    """A card over the whole attempt: in use, and by how many processes, at the first reading and at the most.
+
+    The first reading is taken when the training's process has just begun, and has nothing on the card yet. None: some
+    reading failed.
+    """
+    now = {"bytes": sample.used_bytes, "processes": sample.processes}
+    if before is None:
+        return {f"{when}_{name}": value for name, value in now.items() for when in ("first", "most")}
+    found = dict(before)
+    for name, value in now.items():
+        most = before[f"most_{name}"]
+        found[f"most_{name}"] = None if most is None or value is None else max(most, value)
+    return found
+
+
+_NO_SPANS: Mapping[str, Mapping[str, int | None]] = {}
+
+
+def gpu_rows(
+    samples: Sequence[tuple[float, Sequence[Sample]]],
+    cards: Mapping[str, GPU],
+    spans: Mapping[str, Mapping[str, int | None]] = _NO_SPANS,
+) -> dict[str, Any]:
     """What `gpus.json` holds: `t` of the newest reading, and by GPU its newest figures and `history` of some of them.
 
     `cards`, by UUID, know each GPU's `index` (its number in `nvidia-smi`; None for a MIG slice) and `name`; a GPU that
     is not among them has neither.
     `history` has lists of equal length: `t`, `used_bytes`, `utilisation`; None where a reading failed.
+    `spans`, by UUID, become `span`.
     """
     newest_t, newest = samples[-1]
     rows = []
@@ -221,6 +251,7 @@ def gpu_rows(samples: Sequence[tuple[float, Sequence[Sample]]], cards: Mapping[s
                 "utilisation": sample.utilisation,
                 "temperature": sample.temperature,
                 "power_watts": sample.power_watts,
+                **({"span": spans[sample.uuid]} if sample.uuid in spans else {}),
                 "history": {
                     "t": [round(t, 3) for t, _ in past],
                     "used_bytes": [same.used_bytes for _, same in past],

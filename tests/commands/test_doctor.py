@@ -11,6 +11,7 @@ from grpo_tui.__main__ import main
 from grpo_tui.commands import doctor
 from grpo_tui.hardware.environment import Check, Environment
 from grpo_tui.hardware.machine import GPU, GPUProcess, Machine
+from grpo_tui.plan import overhead
 
 GIB = 2**30
 H200 = GPU(
@@ -39,7 +40,15 @@ FOUND = [
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home and a project that are not the developer's."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "WANDB_API_KEY", "NETRC", "HF_HUB_CACHE"):
+    for name in (
+        "XDG_CONFIG_HOME",
+        "HF_TOKEN",
+        "HUGGING_FACE_HUB_TOKEN",
+        "HF_TOKEN_PATH",
+        "WANDB_API_KEY",
+        "NETRC",
+        "HF_HUB_CACHE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -116,7 +125,7 @@ def test_the_status_is_two_when_anything_fails(
     level: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "look", lambda project: (MACHINE, ENVIRONMENT, [Check("x", level, "so it is")]))
-    assert doctor.execute(argparse.Namespace(json=False, project=Path())) == status
+    assert doctor.execute(argparse.Namespace(json=False, forget=False, project=Path())) == status
     assert "so it is" in capsys.readouterr().out
 
 
@@ -138,6 +147,55 @@ def test_a_terminal_without_unicode_gets_plain_characters() -> None:
         plain = doctor._plain(line, "ascii")
         assert plain.isascii()
     assert doctor._plain("✓ ok  → go", "ascii") == "+ ok  > go"
+
+
+def teach(runs: int, gpu: str = H200.name) -> None:
+    """As if so many runs had ended well on this machine."""
+    for number in range(runs):
+        problem = overhead.keep(
+            overhead.Measured(
+                gpu=gpu, torch="2.13.0", context_bytes=GIB // 2, fragmentation=0.04, run=f"/runs/{number}", began=number
+            )
+        )
+        assert problem is None
+
+
+def told() -> list[Check]:
+    return doctor.overhead_checks(MACHINE, ENVIRONMENT)
+
+
+def test_what_runs_taught_is_said_beside_what_was_published(elsewhere: Path) -> None:
+    assert told() == []
+    teach(3, "another card")
+    assert told() == []
+    teach(2)
+    (few,) = told()
+    assert few.text == "NVIDIA H200: 2 of 3 runs measured from which the memory beside tensors is learnt."
+    teach(4)
+    (check,) = told()
+    assert (check.level, check.text) == (
+        "ok",
+        "NVIDIA H200: overhead learnt from 4 runs on this machine: 0.5 GiB instead of 0.8, and 4% of what comes and"
+        " goes instead of 11%.",
+    )
+
+
+def test_what_cannot_be_read_of_it_is_a_warning_and_stops_nothing(elsewhere: Path) -> None:
+    file = overhead.overhead_file()
+    file.parent.mkdir(parents=True)
+    file.write_text("run = ")
+    (check,) = told()
+    assert (check.id, check.level) == ("overhead", "warn")
+    assert "doctor --forget" in check.remedy
+
+
+def test_it_forgets_when_told_to(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    teach(3)
+    assert main(["doctor", "--forget"]) == 0
+    assert "is forgotten" in capsys.readouterr().out
+    assert overhead.read() == ()
+    assert main(["doctor", "--forget", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"forgotten": False}
 
 
 def test_it_changes_nothing(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:

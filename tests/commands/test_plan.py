@@ -1,10 +1,14 @@
 """`grpo-tui plan`: settings and memory for a card that is somewhere else."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from grpo_tui.__main__ import main
+from grpo_tui.hardware.machine import GPU, Machine
+from grpo_tui.plan import overhead
+from grpo_tui.session import Session
 from tests.commands.projects import answer, shared, workers
 
 __all__ = ["shared", "workers"]  # fixtures
@@ -55,6 +59,45 @@ def test_the_memory_of_an_older_trl_is_planned_with_its_logits(capsys: pytest.Ca
     assert any(note.startswith("TRL 1.9 holds the logits: + ") for note in told[0]["notes"])
     assert not any("holds the logits" in note for note in told[1]["notes"])
     assert told[0]["versions"]["trl"] == "1.9"
+
+
+def test_a_plan_for_this_machine_rests_on_what_its_runs_taught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = 24 * 2**30
+    gpu = GPU(
+        index=0, uuid="GPU-a", name="NVIDIA RTX 4090", total_bytes=size, free_bytes=size, visible=True, cuda_index=0,
+        capability=(8, 9),
+    )  # fmt: skip
+    monkeypatch.setattr(Session, "machine", lambda session: Machine(gpus=(gpu,), kind="nvidia"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    flags = ["plan", "--model", "Qwen/Qwen2.5-7B-Instruct", "--method", "lora"]
+    fixed = ["--set", "grpo.per_device_train_batch_size=1"]
+    told = []
+    for runs in (0, 3):
+        for number in range(runs):
+            torch = overhead.plain(metadata.version("torch"))
+            measured = overhead.Measured(
+                gpu=gpu.name, torch=torch, context_bytes=2**29, fragmentation=0.02, run=f"/r/{number}", began=number
+            )
+            assert overhead.keep(measured) is None
+        assert main([*flags, *fixed, "--here", "--json"]) == 0
+        told.append(answer(capsys))
+    assert told[1]["peak_bytes"] < told[0]["peak_bytes"]
+    assert any(note.startswith("Overhead learnt from 3 runs on this machine: ") for note in told[1]["notes"])
+    assert main([*flags, *fixed, "--gpu", "24GiB", "--json"]) == 0
+    assert answer(capsys)["peak_bytes"] == told[0]["peak_bytes"], "a card elsewhere has the published overhead"
+    overhead.overhead_file().write_text("broken = ")
+    assert main([*flags, *fixed, "--here"]) == 0
+    assert "The published overhead is used." in capsys.readouterr().out
+
+
+def test_without_a_gpu_there_is_no_plan_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Session, "machine", lambda session: Machine())
+    assert main(["plan", "--model", "Qwen/Qwen2.5-7B-Instruct", "--here", "--json"]) == 2
+    assert "no GPU" in answer(capsys)["problems"][0]["what"]
 
 
 ILLEGAL = ("--set", "grpo.num_generations=7", "--set", "grpo.generation_batch_size=8")
