@@ -105,7 +105,7 @@ class Footing:
         }
         generate = parts["generate"]
         if self.settings.get("use_vllm"):  # transformers generates nothing then
-            for name in ("key-value cache", "sampling", "allocator"):
+            for name in ("key-value cache", "sampling", "prompts", "allocator"):
                 generate.pop(name, None)
         elif str(self.settings.get("cache_implementation") or "").startswith("offloaded"):
             # transformers keeps one layer on the GPU and fetches the next one meanwhile (OffloadedCache).

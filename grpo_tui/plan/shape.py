@@ -12,7 +12,7 @@ class Family:
     """What an architecture adds to the common decoder layer. Counted on the modules of transformers 5.24."""
 
     memory: str = "llama"
-    """Row of the activation table in `grpo_tui.plan.memory`."""
+    """Row of the tables in `grpo_tui.plan.activations`."""
 
     attention_bias: bool = False
     """Query, key and value projections have a bias."""
@@ -29,6 +29,9 @@ class Family:
     tied: bool = False
     """Input and output embedding are one matrix when the configuration does not say."""
 
+    traced: bool = True
+    """Its activations were compared with a trace of the module."""
+
     exact: bool = True
     """The closed form of the parameter count was compared with the instantiated module."""
 
@@ -40,12 +43,14 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3": Family(memory="qwen3", query_key_norm="head"),
     "qwen3_moe": Family(memory="qwen3", query_key_norm="head"),
     "smollm3": Family(tied=True),
-    "phi3": Family(fused=True),
-    "gemma2": Family(memory="gemma3", norms=4, tied=True),
+    "phi3": Family(memory="phi3", fused=True),
+    "gemma2": Family(memory="gemma3", norms=4, tied=True, traced=False),
     "gemma3_text": Family(memory="gemma3", query_key_norm="head", norms=4, tied=True),
     "olmo2": Family(memory="olmo2", query_key_norm="full"),
 }
-_UNKNOWN_FAMILY = Family(tied=True, exact=False)  # transformers ties embeddings unless the class says otherwise
+_UNKNOWN_FAMILY = Family(
+    tied=True, exact=False, traced=False
+)  # transformers ties embeddings unless the class says otherwise
 
 # Spellings of the same figure in config.json.
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
@@ -64,7 +69,7 @@ class ModelShape:
 
     model_type: str
     family: str
-    """Row of the activation table in `grpo_tui.plan.memory`."""
+    """Row of the tables in `grpo_tui.plan.activations`."""
 
     hidden: int
     layers: int
@@ -265,7 +270,7 @@ def read_shape(config: Mapping[str, Any]) -> ModelShape | Problem:
         experts=experts,
         multimodal=multimodal,
         quantized=quantized,
-        estimate=not family.exact or experts > 0 or multimodal or family.memory not in ("llama", "qwen3"),
+        estimate=not (family.exact and family.traced) or experts > 0 or multimodal,
         notes=tuple(notes),
     )
 

@@ -100,9 +100,13 @@ def test_recomputing_comes_first_and_4_bit_after_smaller_portions() -> None:
 
 
 def test_the_mildest_degree_that_fits_is_taken() -> None:
-    rung = next(rung for rung in ladder(footing(24)) if rung.id == "micro_batch")
+    rung = next(rung for rung in ladder(footing(24, steps_per_generation=2)) if rung.id == "micro_batch")
     assert rung.fits
-    assert rung.changes == {"grpo.per_device_train_batch_size": 4, "grpo.gradient_accumulation_steps": 16}
+    assert rung.changes == {
+        "grpo.per_device_train_batch_size": 4,
+        "grpo.gradient_accumulation_steps": 16,
+        "grpo.steps_per_generation": 4,
+    }
 
 
 def test_generation_and_training_are_answered_by_different_changes() -> None:

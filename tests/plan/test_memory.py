@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from grpo_tui.plan.memory import GIB, PHASES, activation_parts, predict, static_parts
+from grpo_tui.plan.activations import activation_parts
+from grpo_tui.plan.memory import GIB, PHASES, predict, static_parts
 from grpo_tui.plan.sharding import STRATEGIES
 from tests.plan.shapes import shape_of
 
