@@ -166,11 +166,20 @@ def _fine_tuning(logits: torch.Tensor, ids: torch.Tensor, entropy: bool) -> torc
     return -nn.functional.cross_entropy(shifted, ids[:, -logits.size(1) :].reshape(-1))
 
 
+def _kept(logits: torch.Tensor, ids: torch.Tensor, entropy: bool) -> torch.Tensor:
+    """The loss of plain fine-tuning since transformers 4.46, by a loop that holds the model's output until its end."""
+    wide = logits.float()
+    loss = nn.functional.cross_entropy(wide.transpose(1, 2), ids[:, -logits.size(1) :])
+    loss.output = logits  # type: ignore[attr-defined]  # as long as the loss lives
+    return loss
+
+
 HEADS: Mapping[str, Callable[..., torch.Tensor]] = {
     "in place": _old(lambda logits: logits.div_(1.0)),
     "divided": _old(lambda logits: logits / 1.0),
     "kernel": lambda logits, ids, entropy: _Kernel.apply(logits),
     "fine-tuning": _fine_tuning,
+    "kept": _kept,
 }
 """How TRL made log-probabilities of logits before 1.15: up to 1.9, from 1.10 to 1.13, and in 1.14; and what published
 runs of fine-tuning did."""
@@ -202,6 +211,9 @@ class Job:
     """`tiles`, or one of `HEADS`."""
 
     optimizer: bool = True
+    kbit: bool = False
+    """Whatever is not packed is in float32, as `prepare_model_for_kbit_training` of PEFT makes it. TRL does not."""
+
     accumulated: bool = True
     """Gradients stay between micro-steps; without it they appear in the backward pass."""
 
@@ -281,11 +293,17 @@ def _materialise(model: nn.Module, job: Job) -> None:
                 if meta is None:
                     continue
                 if meta not in made:
-                    # TRL casts the adapters of a 4-bit model to bfloat16.
-                    dtype = torch.bfloat16 if job.method == "qlora" and meta.requires_grad else meta.dtype
-                    fake = torch.empty(meta.shape, dtype=dtype)
+                    fake = torch.empty(meta.shape, dtype=_dtype(meta, job))
                     made[meta] = nn.Parameter(fake, meta.requires_grad) if isinstance(meta, nn.Parameter) else fake
                 tensors[name] = made[meta]
+
+
+def _dtype(meta: torch.Tensor, job: Job) -> torch.dtype:
+    """The type of a parameter or a buffer in the run."""
+    if job.kbit:
+        return torch.float32 if meta.is_floating_point() else meta.dtype
+    # TRL casts the adapters of a 4-bit model to bfloat16.
+    return torch.bfloat16 if job.method == "qlora" and meta.requires_grad else meta.dtype
 
 
 def _pack(module: nn.Module, head: nn.Module) -> None:

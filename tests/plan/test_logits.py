@@ -76,7 +76,7 @@ def test_beside_held_logits_the_allocator_reserves_what_it_did_in_published_runs
 
 
 @pytest.mark.parametrize(("model", "used"), [("Qwen3-0.6B", 49_273), ("Qwen3-1.7B", 78_147)])
-def test_a_published_run_of_old_trl_is_met_under_the_likeliest_settings(model: str, used: int) -> None:
+def test_one_reading_of_a_published_run_of_old_trl_agrees_with_it(model: str, used: int) -> None:
     """trl#3456: batch 4, 2048 and 1024 tokens, on 80 GiB; type, reference and checkpointing are not told there. With
     bfloat16, a reference and all activations kept, both figures of nvidia-smi (MiB) are met within 4 %."""
     settings = {"per_device_train_batch_size": 4, "max_completion_length": 1024, "beta": 0.04}
