@@ -118,11 +118,7 @@ class Cursor(Drawn, can_focus=True):
         """The cursor stands on another row."""
 
     def on_focus(self) -> None:
-        self.repaint()
         self.call_after_refresh(self.keep_in_sight)
-
-    def on_blur(self) -> None:
-        self.repaint()
 
     def title_row(self, width: int) -> Text:
         """The rule with title and reading."""

@@ -80,10 +80,3 @@ class MonitorPanel(Seen, can_focus=True):
             lines.append(self.palette.text((f" {key}", "accent bold"), (f" {verb}", "muted")))
         return lines
 
-    def on_focus(self) -> None:
-        """Lit."""
-        self.repaint()
-
-    def on_blur(self) -> None:
-        """No longer lit."""
-        self.repaint()

@@ -84,6 +84,11 @@ class Lines(Widget):
         """Another size: paint for it."""
         self.repaint()
 
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        """Lit, or no longer lit. (A handler of Focus or Blur comes before Textual has changed `has_focus`.)"""
+        super().watch_has_focus(_has_focus)
+        self.repaint()
+
 
 def strip_of(line: Text, base: Style) -> Strip:
     """`line` as a strip on `base`. (`Text.render` needs a console, for what is not used here.)"""

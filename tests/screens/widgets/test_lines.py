@@ -72,6 +72,29 @@ async def test_a_widget_sends_the_cells_that_changed_and_nothing_when_nothing_di
         assert clock.sent == ()
 
 
+class Lamp(Lines, can_focus=True):
+    """Says whether it has the focus."""
+
+    def paint(self, width: int, height: int) -> Sequence[Text]:
+        return [self.palette.text("lit" if self.has_focus else "dark")]
+
+
+class LampApp(ThemedApp[None]):
+    def compose(self) -> ComposeResult:
+        yield Lamp(id="first")
+        yield Lamp(id="second")
+
+
+async def test_the_one_widget_that_has_the_focus_is_lit() -> None:
+    app = LampApp(theme="dark", environ={})
+    async with app.run_test(size=(20, 4)) as pilot:
+        for lit, dark in [("#first", "#second"), ("#second", "#first"), ("#first", "#second")]:
+            app.query_one(lit, Lamp).focus()
+            await pilot.pause()
+            assert app.query_one(lit, Lamp).render_line(0).text.strip() == "lit"
+            assert app.query_one(dark, Lamp).render_line(0).text.strip() == "dark"
+
+
 KEYS = [Key("1-8", "panel"), Key("enter", "zoom"), Key("p", "pause"), Key("S", "stop"), Key("?", "help")]
 
 
