@@ -16,6 +16,9 @@ from grpo_tui.problem import Problem
 SAMPLE = 2000
 """Prompts that are measured: p99 then stands on 20 of them."""
 
+WITH_LIMIT = 20_000
+"""Prompts that are measured where long ones are left out: how many those are shall be known, not guessed."""
+
 ADVISED = (256, 512)
 """Prompts of a GRPO run mostly stay below this many tokens; longer ones are advice, not an error."""
 
@@ -139,16 +142,17 @@ def measure(
     answer: DatasetAnswer,
     *,
     revision: str = "",
-    size: int = SAMPLE,
+    size: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     cancelled: Callable[[], bool] = never,
 ) -> Lengths | Problem:
     """Lengths of `size` prompts drawn evenly over the source, or of all if there are fewer.
 
+    Without a size, `SAMPLE` of them, or `WITH_LIMIT` where the answer leaves out long ones.
     `worker` is a `Worker("tokenize")`, `model` comes from `model_place`. `progress` gets prompts done and to do.
     """
-    drawn = sample(source, size, seed, cancelled)
+    drawn = sample(source, size or (WITH_LIMIT if answer.prompt_limit else SAMPLE), seed, cancelled)
     if isinstance(drawn, Problem):
         return drawn
     lengths = measure_rows(worker, model, drawn, answer, revision=revision, progress=progress)

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,16 @@ def test_of_many_rows_a_sample_is_measured(
     assert isinstance(lengths, Lengths)
     assert (lengths.count, lengths.of) == (1200, 3000)
     assert lengths.p50 == pytest.approx(53, abs=5)
+
+
+def test_where_long_prompts_are_left_out_all_are_measured(
+    tokenize: Worker, model: Path, tmp_path: Path, opened: Callable[..., Source]
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"prompt": "x" * (300 if n % 100 == 99 else 3)}) + "\n" for n in range(3000)))
+    lengths = measure(tokenize, str(model), opened(path), replace(CHAT, max_prompt_tokens=200))
+    assert isinstance(lengths, Lengths)
+    assert sum(length > 200 for length in lengths.by_row.values()) == 30
 
 
 def test_a_template_that_opens_the_thinking_is_recognised(
