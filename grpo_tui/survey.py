@@ -110,7 +110,9 @@ class Data:
         fault = next((fault for fault in self.faults if fault.blocking), None)
         if fault is None:
             return None
-        return Problem("data", fault.text, f"Choose one of {', '.join(fault.choices)} for it in the wizard.")
+        others = [f"--choose {fault.kind}={choice}" for choice in fault.choices if choice != fault.choice]
+        remedy = f"Choose on the dataset step of the wizard, or with {' or '.join(others)}."
+        return Problem("data", fault.text, remedy if others else "Correct the rows.")
 
     @property
     def rows_words(self) -> str:

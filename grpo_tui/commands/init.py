@@ -19,6 +19,7 @@ from grpo_tui.secret import is_secret
 if TYPE_CHECKING:
     from grpo_tui.plan.translate import Change, Translation
     from grpo_tui.session import Session
+    from grpo_tui.survey import Data
 
 METHODS = ("lora", "qlora", "full")
 _SIZE = re.compile(r"([0-9.]+)\s*(GiB|GB|G)?\s*(?:[x×]\s*([0-9]+))?", re.IGNORECASE)
@@ -170,6 +171,8 @@ def _written(args: argparse.Namespace, session: "Session") -> int:
         print(json.dumps(told, default=str))
         return 0
     say(f"\nWritten  {', '.join(sorted(walked.files))} in {session.project}")
+    if not isinstance(data := session.data(walked, lambda text: None), Problem):
+        say(f"Rows     {data.usable:,} of {data.rows_words} are used{_left_out(data)}")
     say(f"Method   {plan.method} · {plan.batch.words()}")
     if plan.memory is not None:
         free = f" of {plan.available_bytes / 2**30:.1f} GiB free" if plan.available_bytes else ""
@@ -179,6 +182,14 @@ def _written(args: argparse.Namespace, session: "Session") -> int:
         say(f"Note     {note}")
     say(f"Next     grpo-tui check {args.dir or args.project}   then   grpo-tui run {args.dir or args.project} --yes")
     return 0
+
+
+def _left_out(data: "Data") -> str:
+    """How many rows of which fault are left out; empty: none."""
+    from grpo_tui.dataset.faults import KINDS
+
+    left = [f"{KINDS[fault.kind].title} ({fault.count:,})" for fault in data.faults if fault.choice == "leave_out"]
+    return f"; left out: {', '.join(left)}" if left else ""
 
 
 def _translated(args: argparse.Namespace, draft: Draft, session: "Session") -> "Translation | Problem":

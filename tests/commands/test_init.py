@@ -52,6 +52,18 @@ def test_what_becomes_of_faulty_rows_and_which_are_kept_apart_is_said_by_flags(
     assert "cannot be chosen for duplicate" in answer(capsys)["problems"][0]["what"]
 
 
+def test_a_fault_that_stops_names_its_flag_and_with_it_the_rows_left_out_are_said(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.dumps({"question": f"What is {n} plus {n}?", "answer": str(2 * n)}) for n in range(40)]
+    (shared / "broken.jsonl").write_text("\n".join([*rows, '{"question": "cut', *rows[:4]]))
+    broken = ("--data", str(shared / "broken.jsonl"), "--max-prompt-tokens", "400")
+    assert init(shared, *broken, project="broken") == 2
+    assert "--choose broken_line=leave_out" in capsys.readouterr().err
+    assert init(shared, *broken, "--choose", "broken_line=leave_out", project="broken") == 0
+    assert "44 of 45 are used; left out: line that is no JSON object (1)" in capsys.readouterr().out
+
+
 def test_a_second_time_only_what_is_said_anew_changes_and_edits_are_kept(
     shared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
