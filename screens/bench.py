@@ -28,13 +28,22 @@ NAMED_PROMPTS = 8
 """So many rows of always right or always wrong prompts are named."""
 
 
-def matrix_columns(names: Sequence[str], *, gathered: bool) -> tuple[Column, ...]:
-    """The columns of the table of completions: what is expected of a sample, or the row that a completion answers."""
+ROW_RANK, WATCHED_RANK = 1_000, 2_000
+"""Columns of the table of completions that are left out early: of functions that only watch, then the first one."""
+
+
+def matrix_columns(names: Sequence[str], weights: Sequence[float], *, gathered: bool) -> tuple[Column, ...]:
+    """The columns of the table of completions: what is expected of a sample, or the row that a completion answers.
+
+    Where there is no room for all, functions that only watch go first, and the one with the most weight goes last.
+    """
     wide = max(7, *(min(12, len(name)) for name in names)) if names else 7
+    heaviest = sorted(range(len(names)), key=lambda at: -abs(weights[at]))
+    ranks = {at: place + (1 if weights[at] else WATCHED_RANK) for place, at in enumerate(heaviest)}
     return (
-        Column("row", 7, right=True, rank=9) if gathered else Column("expect", 6, rank=9),
+        Column("row", 7, right=True, rank=ROW_RANK) if gathered else Column("expect", 6, rank=ROW_RANK),
         Column("completion", rank=0),
-        *(Column(one_line(name, wide), wide, right=True, rank=1) for name in names),
+        *(Column(one_line(name, wide), wide, right=True, rank=ranks[at]) for at, name in enumerate(names)),
         Column("sum", 7, right=True, rank=0),
         Column("advantage", 9, right=True, rank=0),
     )
@@ -87,7 +96,7 @@ def figure(
     """A reward for people: three decimals, `none` where the function gave nothing."""
     if value is None:
         return palette.text(("none" if known else "–", "muted"))
-    shown = f"{value:+.3f}" if sign else f"{value:.3f}"
+    shown = f"{value:+z.3f}" if sign else f"{value:z.3f}"
     return palette.text((shown, "text bold" if bold or (sign and value > 0) else "text"))
 
 

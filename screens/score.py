@@ -136,7 +136,8 @@ class ScoreStep(Gathering, inherit_bindings=False):
     def refresh_body(self) -> None:
         rows, trial = self.query_one("#matrix", Rows), self.trial
         names = self.table.names if self.table else self.draft.rewards.names
-        rows.columns_ = bench.matrix_columns(names, gathered=trial is not None and trial.gathered)
+        weights = self.table.weights if self.table else self.draft.rewards.weights
+        rows.columns_ = bench.matrix_columns(names, weights, gathered=trial is not None and trial.gathered)
         rows.most = max(6, self.size.height // 3) if trial is not None and trial.gathered else 0
         rows.show(bench.Matrix(self.palette, trial, self.table, len(names)) if trial else (), self._where())
         self._show_probes()

@@ -330,4 +330,4 @@ def _print(table: Any, completions: Sequence[str]) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None else f"{value:z.4g}"

@@ -126,7 +126,7 @@ class Trial:
         rewards = other.get("rewards") if isinstance(other, dict) else None
         if rewards and len({value for value in rewards if value is not None}) > 1:
             remedy = f"In the other prompt format it tells them apart. {self.batch.shapes()}"
-        what = f"It gave the same reward ({values[0]:g}) to {len(texts)} different completions."
+        what = f"It gave the same reward ({values[0]:z.6g}) to {len(texts)} different completions."
         return [Problem(self.where(column.name), what, remedy)]
 
     def _one_by_one(self, column: Column, first: dict[str, Any] | Problem) -> None:

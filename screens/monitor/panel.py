@@ -79,4 +79,3 @@ class MonitorPanel(Seen, can_focus=True):
         if key:
             lines.append(self.palette.text((f" {key}", "accent bold"), (f" {verb}", "muted")))
         return lines
-

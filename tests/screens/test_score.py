@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from grpo_tui.screens.app import GrpoApp
+from grpo_tui.screens.bench import matrix_columns
+from grpo_tui.screens.drawn import Rows
 from grpo_tui.screens.score import ScoreStep
 from textual.pilot import Pilot
 
@@ -31,6 +33,15 @@ def app(project: Path, make_app: Callable[..., GrpoApp]) -> GrpoApp:
     session.close()
     assert state.save(project, replace(begun, step="score")) is None
     return make_app()
+
+
+def test_where_not_all_functions_have_room_those_that_only_watch_give_way() -> None:
+    weights = {"correct": 1.0, "watches": 0.0, "format": 0.25, "also": 0.0}
+    rows = Rows("Completions", *matrix_columns(weights, gathered=True))
+    titles = {width: [rows.columns_[at].title for at, _ in rows.widths(width)] for width in (120, 64, 50)}
+    assert titles[120] == ["row", "completion", *weights, "sum", "advantage"]
+    assert titles[64] == ["row", "completion", "correct", "format", "sum", "advantage"]
+    assert titles[50] == ["completion", "correct", "sum", "advantage"]
 
 
 async def at_score(pilot: Pilot[str]) -> ScoreStep:

@@ -11,7 +11,7 @@ REPETITION_FREE = 0.2  # share of repeated phrases that costs nothing: prose and
 
 def repetition(completions: list[Any], **kwargs: Any) -> list[float]:
     """0 for text whose phrases are new, falling to -1 when all are said before; never above 0."""
-    return [-repetition_of(text_of(completion)) for completion in completions]
+    return [0.0 - repetition_of(text_of(completion)) for completion in completions]
 
 
 def repetition_of(text: str) -> float:
