@@ -17,7 +17,7 @@ from grpo_tui.rewards.source import check_signatures, read_code
 from tests.processes import gone
 from tests.rewards.catalogued import functions, paid, proposal
 
-COLUMNS = ("prompt", "answer", "options", "tests", "source")
+COLUMNS = ("prompt", "answer", "options", "choices", "tests", "source")
 SOURCE = "On Monday the ship left the harbour at dawn. It carried four hundred barrels of oil and a crew of nine."
 SCHEMA = {
     "type": "object",
@@ -39,6 +39,8 @@ FRENCH = (
 RUSSIAN = "Поезд отправляется в девять часов и прибывает в полдень. Значит, он шёл три часа через холмы, не спеша.\n"
 ROWS: dict[str, dict[str, Any]] = {
     "choice with options": {"options": ["London", "Paris", "Rome"]},
+    "choice with choices": {"choices": ["London", "Paris", "Rome"]},
+    "choice with labelled choices": {"choices": {"label": ["A", "B"], "text": ["London", "Paris"]}},
     "citation": {"source": SOURCE},
 }
 
@@ -95,6 +97,8 @@ SCORES: dict[str, tuple[Proposal, Any, list[str], list[str]]] = {
         ["B", "B) Paris", "(b) paris", "Paris.", "The answer is B. Paris"],
         ["London", "B) London", "A) Paris", "Paris, London", "A, B, C, D", "A good question", "A Paris"],
     ),
+    "choice with choices": (proposal("choice"), "B", ["B", "B) Paris", "Paris."], ["London", "B) London", "A"]),
+    "choice with labelled choices": (proposal("choice"), "B", ["B", "(b)"], ["text", "label", "A"]),
     "tags": (
         proposal("tags"),
         None,
@@ -330,7 +334,9 @@ def test_completions_without_any_text_are_none_of_its_business(template: str) ->
         [{"role": "tool"}],
     ]
     columns = {
-        name: ["B" if template == "choice" else "1"] * 4 for name in TEMPLATES[template].columns if name != "options"
+        name: ["B" if template == "choice" else "1"] * 4
+        for name in TEMPLATES[template].columns
+        if name not in ("options", "choices")
     }
     columns["source"] = ["The source."] * 4
     rewards = function(completions=silent, completion_ids=[[]] * 4, prompts=["?"] * 4, **columns)
