@@ -59,6 +59,15 @@ def is_reward(function: FunctionSource) -> bool:
     return "completions" in function.parameters and not function.name.startswith("_")
 
 
+def unasked(draft: Draft, offers: Sequence[Offer]) -> str:
+    """What the prompt does not ask for although a function that is taken pays for it; empty: nothing."""
+    from grpo_tui.rewards.catalogue import NOT_ASKED
+
+    paying = {item.name for item in draft.rewards.items if item.weight}
+    names = (offer.name for offer in offers if offer.name in paying and NOT_ASKED in offer.warnings)
+    return next((f"{name}: {NOT_ASKED}" for name in names), "")
+
+
 def offered(session: Session, draft: Draft) -> Offered | Problem:
     """The functions to choose from: those of the project's file, or else those proposed for the data."""
     path = session.project / draft.rewards.file

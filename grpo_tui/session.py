@@ -523,7 +523,7 @@ class Session:
     def system_prompts(self, draft: Draft) -> list[tuple[str, str]]:
         """Name and text of the system prompts on offer."""
         recipe = self.recipe(draft)
-        offered = [(system.name, system.text) for system in recipe.systems] if recipe else []
+        offered = [(system.name, system.text) for system in recipe.systems] if recipe else [_tags(draft)]
         if draft.dataset.system and draft.dataset.system not in (text for _, text in offered):
             offered.insert(0, ("yours", draft.dataset.system))
         return offered if any(not text for _, text in offered) else [*offered, ("none", "")]
@@ -690,3 +690,10 @@ class Session:
             return names
         hashes = {name: hashlib.sha256((self.project / name).read_bytes()).hexdigest() for name in names}
         return replace(draft, files={**draft.files, **hashes})
+
+
+def _tags(draft: Draft) -> tuple[str, str]:
+    """Name and text of a system prompt that asks for the tags which the proposed rewards pay for."""
+    what = "the letter of the right option" if draft.dataset.extract == "letter" else "the final answer"
+    text = f"Think inside <reasoning></reasoning>, then give {what}, and only that, inside <answer></answer>."
+    return "reason, then answer in tags", text

@@ -15,7 +15,7 @@ from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 
 from grpo_tui import offers
-from grpo_tui.draft import Draft, RewardItem
+from grpo_tui.draft import STEPS, Draft, RewardItem
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -35,6 +35,12 @@ WATCH_SECONDS = 1.0
 
 
 LOOKING_ONLY = Problem("rewards", "The project was opened for looking only.", "Close the other grpo-tui first.")
+
+
+class Functions(Rows):
+    """The functions to choose from."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "pick", "use")]
 
 
 class RewardsStep(Step, inherit_bindings=False):
@@ -57,9 +63,9 @@ class RewardsStep(Step, inherit_bindings=False):
         Binding("w", "weight", "weight"),
         Binding("e", "edit", "edit"),
         Binding("a", "add", "add one"),
-        Binding("m", "format", "describe a format", show=False),
-        Binding("s", "canaries", "let one watch", show=False),
+        Binding("s", "canaries", "let one watch"),
         Binding("f", "file", "own file"),
+        Binding("m", "format", "describe a format", show=False),
         Binding("p", "propose", "propose anew", show=False),
         *FRAME_KEYS,
     ]
@@ -70,7 +76,7 @@ class RewardsStep(Step, inherit_bindings=False):
     """When the file was last written, in nanoseconds; None: not looked at yet."""
 
     def body(self) -> ComposeResult:
-        yield Rows(
+        yield Functions(
             "Functions",
             Column("use", 3),
             Column("name", 18),
@@ -428,6 +434,11 @@ class RewardsStep(Step, inherit_bindings=False):
         if self.problems:
             return Trouble(f"{one_line(self.problems[0].what, 160)}", "f", "another file; r reads it again")
         return None
+
+    def remark(self) -> Trouble | None:
+        if not (unasked := offers.unasked(self.draft, self.offers)):
+            return None
+        return Trouble(unasked, str(STEPS.index("dataset") + 1), "go to the prompt")
 
     def onward(self) -> str:
         return super().onward() if self.from_file else "write rewards.py, go on"
