@@ -309,7 +309,7 @@ class DatasetStep(Step, inherit_bindings=False):
                 self.palette, inert(content, 2000), width, "text", text((f" {one_line(role, 9):<10}", "muted"))
             )
             rows += (
-                shown if len(shown) <= 5 else [*shown[:5], text((f"           … {len(shown) - 5} more lines", "muted"))]
+                shown if len(shown) <= 6 else [*shown[:5], text((f"           … {len(shown) - 5} more lines", "muted"))]
             )
         if self.draft.dataset.answer:
             rows.append(text((" expects   ", "muted"), (one_line(view.answer, 200) or "none", "text bold")))
@@ -546,7 +546,8 @@ class DatasetStep(Step, inherit_bindings=False):
             return Trouble("No column is the prompt.", "space", "choose one")
         stop = next((fault for fault in self.data.faults if fault.choice == "stop"), None)
         if stop is not None:
-            return Trouble(one_line(f"{stop.count:,} rows: {stop.text}", 200), "space", "on the fault: leave them out")
+            words = f"{stop.kind.replace('_', ' ').capitalize()}: {stop.count:,} rows, and no choice yet."
+            return Trouble(words, "d", "to the fault; space chooses there")
         return Trouble("No row can be used.", "space", "change a column") if not self.data.usable else None
 
 

@@ -152,9 +152,9 @@ class ModelStep(Step, inherit_bindings=False):
             return []
         known = [plan for plan in self.plans.values() if not isinstance(plan, list) and plan.memory]
         room = max((plan.available_bytes for plan in known), default=0)
-        place = "RAM" if self.draft.hardware.cpu else "GPU"
+        place = "memory (RAM)" if self.draft.hardware.cpu else "GPU memory"
         reading = text((f"{format_gib(room)} free a device" if room else "room unknown", "muted"))
-        rows = [head(self.palette, width, f"Peak {place} memory, predicted", reading=reading)]
+        rows = [head(self.palette, width, f"Peak {place}, predicted", reading=reading)]
         scale = room or max((plan.memory.peak_bytes for plan in known if plan.memory), default=1)
         names = {choice.value: choice.label for choice in METHODS}
         bar = max(8, width - 48)

@@ -114,7 +114,8 @@ class SettingsStep(Step, inherit_bindings=False):
             )
         checked = "checked with the installed GRPOConfig" if self.plan and not self.failed else ""
         found = f"with “{one_line(self.wanted, 20)}”" if self.wanted else checked
-        empty = f"No value has “{one_line(self.wanted, 20)}”: / and nothing shows all." if self.wanted else ""
+        none = f"No value has “{one_line(self.wanted, 20)}”. a adds another key, / and nothing shows all."
+        empty = none if self.wanted else ""
         values.show(cells, f"{len(cells)} · {found}" if cells else "", empty=empty)
         for block in self.query(Block):
             block.redraw()

@@ -228,19 +228,10 @@ class Step(Screen[None], inherit_bindings=False):
     def _last(self, width: int) -> Sequence[Text]:
         text = self.palette.text
         if self.doing:
-            tail = "  continues by itself" if self._go_on_when_ready else ""
-            return [
-                fit(
-                    text(
-                        ("● ", "accent bold"),
-                        (self.doing, "text"),
-                        (tail, "muted"),
-                        ("  x ", "accent bold"),
-                        ("cancel", "muted"),
-                    ),
-                    width,
-                )
-            ]
+            after = "  continues by itself" if self._go_on_when_ready else ""
+            tail = text((after, "muted"), ("  x ", "accent bold"), ("cancel", "muted"))
+            doing = text(("● ", "accent bold"), (self.doing, "text"))
+            return [text(fit(doing, min(doing.cell_len, max(1, width - tail.cell_len))), tail)]
         if self.failed:
             problem = self.failed[0]
             more = f"  ({len(self.failed) - 1} more)" if len(self.failed) > 1 else ""

@@ -308,7 +308,7 @@ def _gpus(machine: Machine, environment: Environment) -> Iterator[Check]:
     if machine.problem is not None:
         yield Check("gpu", "fail", machine.problem.what, machine.problem.remedy)
     elif not machine.gpus:
-        remedy = "Enough for data, rewards, files and small trials (use_cpu). Type a card by hand to plan for one."
+        remedy = "Enough for data, rewards, files and small trials. Type a card by hand to plan for one."
         yield Check("gpu", "warn", "No GPU: training runs on the CPU.", remedy)
     elif not machine.visible:
         remedy = "Unset CUDA_VISIBLE_DEVICES, or name the cards you may use."

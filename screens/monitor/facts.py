@@ -55,7 +55,8 @@ def facts(glance: Glance) -> list[Fact]:
         found.append(Fact("warn", "Events", f"{glance.view.skipped} lines of events.jsonl could not be read"))
     if progress.saves:
         save = progress.saves[-1]
-        found.append(Fact("", "Saved", f"checkpoint-{save.step}, the newest of {len(progress.saves)}"))
+        others = f", the newest of {len(progress.saves)}" if len(progress.saves) > 1 else ""
+        found.append(Fact("", "Saved", f"checkpoint-{save.step}{others}"))
     return found
 
 
@@ -117,7 +118,7 @@ def _finite(progress: Progress) -> Fact:
 
 def _trend(newest: str, mean: str | None, series: Series) -> str:
     """The mean over the newest rows, where it says something else than the newest row."""
-    return f", {mean} over {min(WINDOW, len(series))} rows" if mean is not None and mean != newest else ""
+    return f", {mean} over the last {min(WINDOW, len(series))}" if mean is not None and mean != newest else ""
 
 
 def _mean(series: Series) -> float | None:

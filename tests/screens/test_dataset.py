@@ -109,7 +109,7 @@ async def test_broken_lines_hold_up_the_step_until_they_are_left_out(app: GrpoAp
         assert "broken line 3 2, 251, 301 stop" in shown
         missing = step.missing()
         assert missing is not None
-        assert "3 rows: 3 of 301 rows" in missing.text
+        assert "Broken line: 3 rows" in missing.text
         assert "load_dataset(" in step.data.load_call
         step.query_one("#rows").focus()
         await pilot.press("down", "v")
