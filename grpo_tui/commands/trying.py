@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from grpo_tui.inert import one_line
@@ -34,8 +35,12 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 def add_reward_options(parser: argparse.ArgumentParser) -> None:
     """Which functions, and how they are run."""
-    parser.add_argument("--names", default="", metavar="A,B", help="functions to run, in this order (default: all)")
-    parser.add_argument("--weights", default="", metavar="1,0.25", help="one weight per function (default: all 1)")
+    parser.add_argument(
+        "--names", default="", metavar="A,B", help="functions to run, in this order (default: the project's, or all)"
+    )
+    parser.add_argument(
+        "--weights", default="", metavar="1,0.25", help="one weight each (default: the project's, or 1)"
+    )
     parser.add_argument("--timeout", type=float, default=5.0, metavar="S", help="seconds per call (default: 5)")
     parser.add_argument("--tokenizer", default="", metavar="M", help="model folder, or hub id in the cache")
     parser.add_argument("--yes", action="store_true", help="run this code on this data without asking")
@@ -43,7 +48,10 @@ def add_reward_options(parser: argparse.ArgumentParser) -> None:
 
 
 def functions_of(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[float, ...]] | Problem:
-    """The functions that are named, or all of the file, and the weights that were typed (empty: none)."""
+    """The functions that are named, and the weights that were typed; else those of the project, else all of the file.
+
+    The weights are empty where neither says any.
+    """
     from grpo_tui.rewards.source import read_functions
 
     if args.rewards is None:
@@ -53,8 +61,23 @@ def functions_of(args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[float
         return functions
     if isinstance(weights, Problem):
         return weights
-    chosen = [name.strip() for name in args.names.split(",") if name.strip()]
-    return tuple(chosen or dict.fromkeys(function.name for function in functions)), weights
+    taken = _of_project(args.rewards)
+    chosen = tuple(name.strip() for name in args.names.split(",") if name.strip())
+    names = chosen or tuple(taken) or tuple(dict.fromkeys(function.name for function in functions))
+    if not weights and set(names) <= taken.keys():
+        weights = tuple(taken[name] for name in names)
+    return names, weights
+
+
+def _of_project(rewards: Path) -> dict[str, float]:
+    """The functions and weights that the `config.toml` beside a rewards file names for it; none where it names none."""
+    from grpo_tui.run.folder import rewards_file
+    from grpo_tui.run.launch import read_config
+
+    config = read_config(rewards.parent)
+    if isinstance(config, Problem) or rewards_file(config) != rewards.name:
+        return {}
+    return {str(each["name"]): float(each["weight"]) for each in config.get("rewards", ())}
 
 
 def weights_of(text: str) -> tuple[float, ...] | Problem:

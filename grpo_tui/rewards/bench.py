@@ -152,7 +152,9 @@ def score(
         return read
     request = _completed(request)
     caller = Caller(worker, request.path, request.names, request.tokenizer, request.timeout)
-    trial = Trial(caller, {function.name: function for function in read}, _batch(request), _gold_batch(request))
+    watching = frozenset(name for name, weight in zip(request.names, request.weights, strict=True) if not weight)
+    functions = {function.name: function for function in read}
+    trial = Trial(caller, functions, _batch(request), _gold_batch(request), watching)
     problem = caller.load()
     if problem:
         return problem

@@ -203,3 +203,18 @@ def test_what_a_run_cannot_be_asked_is_said(
 ) -> None:
     assert main(["score", *arguments, "--yes", "--json"]) == 2
     assert what in json.loads(capsys.readouterr().out)["problems"][0]["what"]
+
+
+def test_in_a_project_its_own_functions_and_weights_count(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = '[[rewards]]\nname = "brief"\nweight = 0.25\n\n[[rewards]]\nname = "correct"\nweight = 2.0\n'
+    (project / "config.toml").write_text(config)
+    assert score("--data", "rows.jsonl", "--yes", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["names"], answer["weights"]) == (["brief", "correct"], [0.25, 2.0])
+    assert score("--data", "rows.jsonl", "--names", "correct", "--yes", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["weights"] == [2.0]
+    assert score("--data", "rows.jsonl", "--weights", "1,1", "--yes", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["weights"] == [1.0, 1.0]
+    (project / "config.toml").write_text(config + '[launch]\nrewards_file = "others.py"\n')
+    assert score("--data", "rows.jsonl", "--yes", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["names"] == ["correct", "brief"], "they are of another file"

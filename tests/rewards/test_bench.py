@@ -503,3 +503,10 @@ def test_the_name_of_the_function_whose_turn_it_is_is_told(worker: Worker, rewar
     told: list[str] = []
     score(worker, ScoreRequest(path=path, names=("f", "g"), completions=("a", "b")), told.append)
     assert told == ["f", "g"]
+
+
+def test_a_function_that_only_watches_need_not_tell_anything_apart_yet(scored: Callable[..., ScoreTable]) -> None:
+    code = "".join(f"def {name}(completions, **k):\n    return [1.0] * len(completions)\n" for name in ("one", "two"))
+    table = scored(code, "one two", weights=(1.0, 0.0))
+    assert set(table.problems) == {"one"}
+    assert any("has not shown anything yet" in note for note in table.notes["two"])
