@@ -10,8 +10,9 @@ _ESCAPE = re.compile(
     r"|\x1b[\]P_^X][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]?"
 )
-# C0 and C1 controls but for tab and newline, and the bidirectional overrides that reorder a line.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+# C0 and C1 controls but for tab and newline, the bidirectional overrides that reorder a line, and halves of surrogate
+# pairs, which JSON can spell and no terminal can be sent.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 def inert(text: str, limit: int | None = None) -> str:
@@ -31,3 +32,8 @@ def inert(text: str, limit: int | None = None) -> str:
 def one_line(text: str, limit: int) -> str:
     """`text` inert and on one line: newlines and tabs become a space, runs of spaces one."""
     return inert(" ".join(text[: limit * 8 + 4096].split()), limit)
+
+
+def whole_characters(text: str) -> str:
+    """`text` as UTF-8 can hold it: half a surrogate pair, which JSON can spell, becomes `?`."""
+    return text.encode("utf-8", "replace").decode()

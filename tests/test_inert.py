@@ -13,6 +13,7 @@ from grpo_tui.inert import inert, one_line
         ("before\x1b]0;title\x1b\\after", "beforeafter"),
         ("tab\tand\nline", "tab\tand\nline"),
         ("bell\x07 back\x08", "bell· back·"),
+        ("half a \ud83d pair", "half a · pair"),
         ("\u202eright to left", "·right to left"),
         ("[bold red]markup[/]", "[bold red]markup[/]"),
     ],

@@ -13,6 +13,7 @@ from typing import Any
 
 from grpo_tui import atomic
 from grpo_tui.draft import Draft, Example, RewardItem
+from grpo_tui.inert import whole_characters
 from grpo_tui.plan import batch as arithmetic
 from grpo_tui.plan.batch import Batch
 from grpo_tui.plan.dialect import LIBRARY_DEFAULT, LIBRARY_SECTIONS
@@ -51,7 +52,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 def _string(text: str) -> str:
     """`text` as a TOML basic string; with line breaks, as a multi-line one."""
-    text = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates have no place in TOML
+    text = whole_characters(text)  # TOML has no place for halves
     if "\n" in text:
         body = "".join(_escaped(character) if character != "\n" else "\n" for character in text)
         body = body.replace('\\"', '"').replace('"""', '""\\"')

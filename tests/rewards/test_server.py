@@ -76,7 +76,7 @@ def test_a_busy_server_is_tried_again_and_then_given_up(played: Played) -> None:
         ((401, {"error": "bad key hush"}), "status 401", "valid key"),
         ((404, {"error": "no such model"}), "no such model", "serves m"),
         ((400, b"too\x1b[2Jlong"), "status 400", "max_tokens"),
-        ((302, b""), "status 302", "max_tokens"),
+        ((302, b""), "status 302", "server itself"),
         ((200, b"<html>"), "not JSON", "/v1"),
         ((200, {"choices": []}), "no completion", "text completions"),
         ((200, {"choices": [{"message": {"content": [1]}}]}), "no completion", "text completions"),
@@ -140,8 +140,78 @@ def test_a_server_tells_its_models(played: Played) -> None:
     assert played.asked[0][0] == "/v1/models"
 
 
-@pytest.mark.parametrize("answer", [(200, {"data": []}), (200, []), (200, b"<html>"), (404, {}), (500, {})])
-def test_a_server_that_tells_no_models_is_said(played: Played, answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [(200, {"data": []}), (200, []), (404, {})])
+def test_a_server_that_tells_no_models_leaves_the_name_to_be_typed(played: Played, answer: Answer) -> None:
+    played.answer = lambda path, body: answer
+    assert models(Server(url=played.url, model="")) == ()
+    assert len(played.asked) == 1, "it is asked once, while somebody waits"
+
+
+@pytest.mark.parametrize("answer", [(200, b"<html>"), (200, b"[" * 200_000), (401, {}), (500, {})])
+def test_a_server_that_gives_no_list_of_models_is_said(played: Played, answer: Answer) -> None:
     played.answer = lambda path, body: answer
     assert isinstance(models(Server(url=played.url, model="")), Problem)
     assert len(played.asked) == 1, "it is asked once, while somebody waits"
+
+
+def test_names_of_models_that_no_screen_can_show_are_no_names(played: Played) -> None:
+    names = ["qwen", "a\nb", "m\x1b[31m", "\ud800", "m" * 10_000, *map(str, range(5000))]
+    played.answer = lambda path, body: (200, {"data": [{"id": name} for name in names]})
+    found = models(Server(url=played.url, model=""))
+    assert isinstance(found, tuple)
+    assert (found[:2], len(found)) == (("qwen", "0"), server_module.MOST_MODELS)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1", "http://a b/v1", "http://localhost/\xfc/v1", "http://a\x1b[31mb/v1", "http://.../v1", "http://"],
+)
+def test_what_is_no_address_is_called_so(url: str) -> None:
+    problem = models(Server(url=url, model=""))
+    assert isinstance(problem, Problem)
+    assert "no address" in problem.what
+    assert "\x1b" not in str(problem)
+
+
+@pytest.mark.parametrize("key", ["hush\n", "h\xfcsh"])
+def test_a_key_that_cannot_be_sent_is_named_by_its_variable_alone(played: Played, key: str) -> None:
+    problem = models(Server(url=played.url, model="", key_variable="KEY"), environ={"KEY": key})
+    assert isinstance(problem, Problem)
+    assert "KEY" in problem.what
+    assert key.strip() not in str(problem)
+    assert played.asked == []
+
+
+def test_an_answer_without_an_end_is_given_up(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LARGEST", 1 << 20)
+    played.answer = lambda path, body: (200, b" " * (2 << 20))
+    problem = asked(played, prompts=(CHAT,))
+    assert isinstance(problem, Problem)
+    assert "longer than 1 MiB" in problem.what
+    assert len(played.asked) == 1
+
+
+def test_half_a_character_in_an_answer_becomes_one_that_a_file_can_keep(played: Played) -> None:
+    played.answer = lambda path, body: (200, {"choices": [{"text": "x\ud800"}]})
+    samples = asked(played, prompts=("one",))
+    assert isinstance(samples, Samples)
+    assert samples.texts == ("x?",) * 3
+
+
+def test_nobody_waits_for_a_server_that_hangs_once_it_is_cancelled(played: Played) -> None:
+    release = threading.Event()
+
+    def hang(path: str, body: dict[str, Any]) -> Answer:
+        release.wait(60)
+        return 200, b"{}"
+
+    played.answer = hang
+    request = SampleRequest(prompts=(CHAT,) * 3, generations=1)
+    problem = ask(Server(url=played.url, model="m"), request, cancelled=lambda: bool(played.asked), environ={})
+    assert not release.is_set()
+    askers = [thread for thread in threading.enumerate() if thread.name == "server-asker"]
+    release.set()
+    assert isinstance(problem, Problem)
+    assert "cancelled" in problem.what
+    assert askers
+    assert all(thread.daemon for thread in askers), "the program can end while they wait"
