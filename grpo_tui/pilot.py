@@ -96,11 +96,10 @@ def completion_places(session: Session) -> list[tuple[str, str, str]]:
 
 
 def server_models(server: ServerAnswer) -> tuple[str, ...] | Problem:
-    """The models that a server has; the one that was named before where it tells none."""
+    """The models that a server has; none where it tells none."""
     from grpo_tui.rewards.server import Server, models
 
-    found = models(Server(url=server.url, model="", key_variable=server.key_variable))
-    return (server.model,) if isinstance(found, Problem) and server.model else found
+    return models(Server(url=server.url, model="", key_variable=server.key_variable))
 
 
 def prompt_counts(session: Session, draft: Draft, say: Say) -> list[tuple[int, str]] | Problem:
@@ -158,6 +157,7 @@ def sample(
     """
     from grpo_tui.rewards import groups, sampling
 
+    before = session.cancelled
     drawn = _drawn(session, draft, prompts)
     if isinstance(drawn, Problem):
         return drawn
@@ -173,6 +173,8 @@ def sample(
     made = _at_server(session, server, request, say) if server.url else _here(session, draft, request, say)
     if isinstance(made, Problem):
         return made
+    if session.cancelled != before:  # the last answer came all the same
+        return Problem(PILOT_FILE, "The try was cancelled.", "Start it again when you want to.")
     found = groups.made(made, [row for _, row in drawn], [number for number, _ in drawn])
     problem = groups.save(session.project / PILOT_FILE, found)
     if problem is not None:
@@ -246,6 +248,12 @@ def reading(session: Session, draft: Draft, trial: Trial, table: ScoreTable, say
     return None if isinstance(found, Problem) else Reading(signal=found, groups=read)
 
 
+def stop(session: Session) -> None:
+    """Give up a try that nobody waits for any longer, and nothing else."""
+    session.cancelled += 1
+    session.end_worker("sample")
+
+
 def answer_of(session: Session, draft: Draft, signal: Signal) -> PilotAnswer:
     """What of a pilot is kept in the project."""
     return replace(
@@ -260,13 +268,18 @@ def answer_of(session: Session, draft: Draft, signal: Signal) -> PilotAnswer:
 
 
 def leave_out(session: Session, draft: Draft, trial: Trial, groups: Mapping[int, str]) -> Draft | Problem:
-    """The draft without the prompts of these groups, each with the reason; steps that were done stay so."""
-    from grpo_tui.dataset.prompts import mark
-    from grpo_tui.dataset.rows import UnreadableError
+    """The draft without the prompts of these groups, each with the reason; steps that were done stay so.
 
-    source = session.source(draft)
+    A row that asks something else by now is not left out: the numbers come from the file of the completions.
+    """
+    from grpo_tui.dataset.prompts import mark, prepare_function
+    from grpo_tui.dataset.rows import UnreadableError
+    from grpo_tui.progress.completions import as_text
+
+    source = session.mapped_source(draft)
     if isinstance(source, Problem):
         return source
+    prepare = prepare_function(everything(draft).dataset)
     gone = {each.row: each for each in draft.dataset.left_out}
     for group, why in groups.items():
         number = trial.groups.numbers[group]
@@ -274,8 +287,12 @@ def leave_out(session: Session, draft: Draft, trial: Trial, groups: Mapping[int,
             row = source.row(number)
         except UnreadableError as error:
             return error.problem
-        if row is not None:
-            gone[number] = LeftOut(row=number, mark=mark(draft.dataset, row), why=why)
+        asked = trial.groups.rows[group * trial.groups.size]["prompt"]
+        made = None if row is None else prepare(row)
+        if row is None or made is None or as_text(made["prompt"]) != as_text(asked):
+            what = "It does not ask what these completions answer: the data, or how they are read, changed since."
+            return Problem(f"row {number + 1:,}", what, "Let the model try again (t), then leave prompts out.")
+        gone[number] = LeftOut(row=number, mark=mark(draft.dataset, row), why=why)
     return _without(session, draft, tuple(gone[number] for number in sorted(gone)))
 
 
@@ -293,7 +310,7 @@ def _drawn(session: Session, draft: Draft, prompts: int) -> list[tuple[int, dict
     """Usable rows drawn over the whole data set, with their numbers."""
     from grpo_tui.dataset.prepared import drawn
 
-    source = session.source(draft)
+    source = session.mapped_source(draft)
     if isinstance(source, Problem):
         return source
     usable = drawn(source, draft.dataset, prompts, seed=1, cancelled=session.watch())

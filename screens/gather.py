@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from grpo_tui import pilot
-from grpo_tui.draft import Approval, ServerAnswer
+from grpo_tui.draft import Approval, ScoreAnswer, ServerAnswer
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 
@@ -34,6 +34,8 @@ class Gathering(Step, inherit_bindings=False):
     probes: "ProbeTable | None" = None
     places: Sequence[tuple[str, str, str]] = ()
     """Where the project has completions: see `pilot.completion_places`."""
+
+    _sampling = False
 
     def put(self, **changes: object) -> None:
         """Change what stands on the bench: fields of ScoreAnswer."""
@@ -101,10 +103,18 @@ class Gathering(Step, inherit_bindings=False):
             names = pilot.server_models(server)
             if isinstance(names, Problem):
                 return names
-            self.app.call_from_thread(self._choose_model, server, names)
+            self.app.call_from_thread(self._choose_model if names else self._type_model, server, names)
             return None
 
         self.do(look)
+
+    def _type_model(self, server: ServerAnswer, names: Sequence[str]) -> None:
+        def typed(name: str | None) -> None:
+            if name:
+                self._choose_prompts(replace(server, model=name))
+
+        about = "The server does not say which models it has: type the name of the one that it serves."
+        self.app.push_screen(Type("Model", server.model, about), typed)
 
     def _choose_model(self, server: ServerAnswer, names: Sequence[str]) -> None:
         def answered(name: str | None) -> None:
@@ -148,12 +158,27 @@ class Gathering(Step, inherit_bindings=False):
 
         self.do(look)
 
+    def on_unmount(self) -> None:
+        """Nobody waits for the model on another step."""
+        if self._sampling:
+            pilot.stop(self.session)
+
+    def _sampled(self, score: ScoreAnswer, serial: int) -> None:
+        """Put what the model made on the bench; what the user answered since look `serial` stays."""
+        mine = {name: getattr(score, name) for name in ("completions", "server", "pilot")}
+        draft = replace(self.draft, score=replace(self.draft.score, **mine))
+        self.answer(draft, look=serial != self._serial)
+
     def _ask_to_sample(self, prompts: int, server: ServerAnswer, consent: Approval | None) -> None:
         def sampling(say: Say) -> Problem | None:
-            found = pilot.sample(self.session, self.draft, say, prompts=prompts, server=server)
+            self._sampling, serial = True, self._serial
+            try:
+                found = pilot.sample(self.session, self.draft, say, prompts=prompts, server=server)
+            finally:
+                self._sampling = False
             if isinstance(found, Problem):
                 return found
-            self.app.call_from_thread(self.answer, found)
+            self.app.call_from_thread(self._sampled, found.score, serial)
             return None
 
         def about(width: int) -> Sequence[Text]:

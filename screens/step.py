@@ -396,7 +396,8 @@ class Step(Screen[None], inherit_bindings=False):
         self.refresh_frame()
         if self._go_on_when_ready:
             self._go_on_when_ready = False
-            self.action_next()
+            if self.app.screen is self:  # else a question came up meanwhile, and the key was meant for it
+                self.action_next()
 
     def action_cancel(self) -> None:
         """Stop looking; the worker's process is ended."""

@@ -1,9 +1,12 @@
 """The score step: attacks, a pilot, and weights whose effect is seen at once."""
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grpo_tui.screens.app import GrpoApp
@@ -17,7 +20,7 @@ from grpo_tui.draft import Draft, finish
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session, now
 from grpo_tui.walk import walk
-from tests.rewards.played_server import choices, playing
+from tests.rewards.played_server import Answer, Played, choices, playing
 from tests.screens.conftest import CPU_BOX, own_model, ready, running, text_of, until
 
 
@@ -238,3 +241,86 @@ async def test_a_server_completes_the_prompts_after_a_yes_that_names_it(
             step.answer(replace(step.draft, dataset=shorter), look=True)
             await until(pilot, "other data", lambda: "before something changed" in text_of(step) and not step.doing)
         assert {body["model"] for path, body, _ in server.asked if path.endswith("completions")} == {"big"}
+
+
+@contextmanager
+def held_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Played, threading.Event]]:
+    """A server that names no models, and completes nothing before the event."""
+    monkeypatch.setenv("no_proxy", "*")
+    release = threading.Event()
+
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        if path.endswith("models"):
+            return 200, {"data": []}
+        release.wait(120)
+        return 200, choices(path, body)
+
+    with playing() as server:
+        server.answer = answer
+        try:
+            yield server, release
+        finally:
+            release.set()
+
+
+def askers() -> list[threading.Thread]:
+    """Who waits for a server."""
+    return [thread for thread in threading.enumerate() if thread.name == "server-asker"]
+
+
+async def ask_the_server(pilot: Pilot[str], app: GrpoApp, server: Played) -> None:
+    """Let it complete some prompts, and wait until it is asked."""
+    await pilot.press("c", "end", "enter")
+    await pilot.pause()
+    await pilot.press(*server.url, "enter")
+    await pilot.pause()
+    await pilot.press("enter")
+    await until(pilot, "the name", lambda: "type the name" in " ".join(text_of(app.screen).split()))
+    await pilot.press(*"tiny", "enter")
+    await until(pilot, "how many", lambda: "How many prompts?" in text_of(app.screen))
+    await pilot.press("enter")
+    await until(pilot, "the question", lambda: "Let the model try?" in text_of(app.screen))
+    await pilot.press("y")
+    await until(pilot, "it is asked", lambda: any(path.endswith("completions") for path, _, _ in server.asked))
+
+
+async def test_what_is_answered_while_a_server_completes_is_kept(app: GrpoApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    with held_up(monkeypatch) as (server, release):
+        async with running(app, size=(120, 60)) as pilot:
+            step = await at_score(pilot)
+            await ask_the_server(pilot, app, server)
+            await pilot.press("w")
+            await pilot.press(*["backspace"] * 20, *"1 0.5 0.25", "enter")
+            await until(pilot, "the sums", lambda: step.draft.rewards.weights == (1.0, 0.5, 0.25))
+            release.set()
+            await until(pilot, "the groups", lambda: step.reading is not None and not step.doing)
+            assert step.draft.score.server.model == "tiny"
+            assert step.draft.rewards.weights == (1.0, 0.5, 0.25)
+            assert "256 in groups of 8" in text_of(step)
+
+
+async def test_a_server_is_asked_no_longer_when_another_step_is_shown(
+    app: GrpoApp, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with held_up(monkeypatch) as (server, release):
+        async with running(app, size=(120, 60)) as pilot:
+            await at_score(pilot)
+            await ask_the_server(pilot, app, server)
+            await pilot.press("escape")
+            await until(pilot, "the step before", lambda: getattr(app.screen, "NAME", "") == "rewards")
+            await ready(pilot)
+            release.set()
+            await until(pilot, "nobody asks", lambda: not askers())
+            assert not (project / "pilot.jsonl").exists()
+            assert app.draft.score.completions == ""
+
+
+async def test_a_key_typed_ahead_does_not_take_a_question_away(app: GrpoApp) -> None:
+    async with running(app, size=(120, 60)) as pilot:
+        step = await at_score(pilot)
+        await pilot.press("t", "enter")
+        await until(pilot, "how many", lambda: "How many prompts?" in text_of(app.screen))
+        await until(pilot, "the look is over", lambda: not step.doing)
+        await pilot.pause()
+        assert "How many prompts?" in text_of(app.screen)
+        assert app.draft.step == "score"
