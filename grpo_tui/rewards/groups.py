@@ -1,6 +1,7 @@
 """Completions in groups of one prompt, as the bench scores them and as a completions file keeps them."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ def read(path: Path) -> Groups | Problem:
     if isinstance(size, Problem):
         size = 1
     numbers = [line.get("data_row") for line in lines[::size]]
-    known = [number - 1 for number in numbers if isinstance(number, int) and number > 0]
+    known = [number - 1 for number in numbers if isinstance(number, int) and 0 < number <= sys.maxsize]
     return Groups(
         rows=tuple({name: value for name, value in line.items() if name not in _OURS} for line in lines),
         size=size,

@@ -5,6 +5,7 @@ Pure: nothing is trained and nothing runs here. New code is run by the bench, an
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_tui import regular
+from grpo_tui.inert import whole_characters
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.advantages import Reward, advantages, flat_share, groups, weighted_sums
 
@@ -170,7 +172,8 @@ def read_completions(path: Path) -> list[dict[str, Any]] | Problem:
     try:
         lines = regular.read(path, LARGEST).decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        return Problem(str(path), f"The file cannot be read: {error}.", "Give a UTF-8 file of JSON lines.")
+        why = getattr(error, "strerror", None) or error
+        return Problem(str(path), f"The file cannot be read: {why}.", "Give a UTF-8 file of JSON lines.")
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -184,10 +187,20 @@ def read_completions(path: Path) -> list[dict[str, Any]] | Problem:
         row = {"completion": value} if isinstance(value, str) else value
         if not isinstance(row, dict) or not isinstance(row.get("completion"), str):
             return Problem(f"{path}:{number}", "The line has no completion text.", 'Write {"completion": "text"}.')
-        rows.append(row)
+        if "prompt" in row and not _is_prompt(row["prompt"]):
+            what = "Its prompt is neither text nor a list of chat messages."
+            return Problem(f"{path}:{number}", what, 'Write "prompt": "text" or [{"role": "user", "content": "text"}].')
+        rows.append({**row, "completion": whole_characters(row["completion"])})
     if len({"prompt" in row for row in rows}) > 1:
         return Problem(str(path), "Some lines have a prompt and some have none.", "Give each line its prompt, or none.")
     return rows
+
+
+def _is_prompt(value: Any) -> bool:
+    """Text, or chat messages, of which there is at least one."""
+    return isinstance(value, str) or (
+        isinstance(value, list) and bool(value) and all(isinstance(message, dict) for message in value)
+    )
 
 
 def group_size_of(prompts: Sequence[Any]) -> int | Problem:
@@ -208,8 +221,8 @@ def group_size_of(prompts: Sequence[Any]) -> int | Problem:
 
 
 def _ranks(values: Sequence[Reward]) -> list[int | None]:
-    given = [value for value in values if value is not None]
-    return [None if value is None else 1 + sum(each > value + SAME for each in given) for value in values]
+    given = sorted(value for value in values if value is not None)
+    return [None if value is None else 1 + len(given) - bisect_right(given, value + SAME) for value in values]
 
 
 def _sign(value: float) -> int:

@@ -1,5 +1,6 @@
 """What other weights or other code would have done to completions that are there already."""
 
+import math
 import os
 from pathlib import Path
 
@@ -107,3 +108,9 @@ def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     found = read_completions(tmp_path / "samples.jsonl")
     assert isinstance(found, Problem)
     assert "a pipe or a device" in found.what
+
+
+def test_equal_rewards_share_a_rank_and_rounding_makes_no_difference() -> None:
+    rewards = ((0.3,), (0.1 + 0.2,), (1.0,), (None,), (-math.inf,))
+    stored = Stored(names=("a",), weights=(1.0,), rewards=rewards, group_size=5)
+    assert standing(stored).ranks == (2, 2, 1, None, 4)
