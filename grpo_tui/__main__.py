@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from grpo_tui import __version__
+from grpo_tui.regular import expanded
 from grpo_tui.secret import blank_environment
 from grpo_tui.terminal import NO_TERMINAL, has_terminal, report_crash, run_screen
 
@@ -124,7 +125,7 @@ def chosen_command(argv: Sequence[str]) -> str | None:
 
 def wizard(args: argparse.Namespace) -> int:
     """Open the wizard, or say in a plain line why not."""
-    project = args.project.expanduser()
+    project = expanded(args.project)
     if not has_terminal():
         print(NO_TERMINAL)
         if project.is_dir():

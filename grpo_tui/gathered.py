@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_tui.draft import Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.session import Session
 from grpo_tui.survey import CANCELLED
 
@@ -34,7 +35,7 @@ class Gathered:
 
 def gathered(session: Session, draft: Draft) -> Gathered | Problem:
     """The completions that the draft names, by the path of a completions file or of a run's folder."""
-    path = session.project / Path(draft.score.completions).expanduser()
+    path = session.project / expanded(draft.score.completions)
     found = _of_run(session, draft, path) if path.is_dir() else _of_file(session, draft, path)
     return found if isinstance(found, Problem) else _first(found)
 
@@ -104,7 +105,7 @@ def _prepared(session: Session, draft: Draft) -> Iterator[tuple[int, Row]]:
     from grpo_tui.dataset.prompts import prepare_function
     from grpo_tui.dataset.rows import UnreadableError
 
-    source = session.source(draft)
+    source = session.mapped_source(draft)
     if isinstance(source, Problem):
         raise UnreadableError(source)
     prepare, cancelled = prepare_function(draft.dataset), session.watch()
@@ -117,18 +118,20 @@ def _prepared(session: Session, draft: Draft) -> Iterator[tuple[int, Row]]:
 
 
 def _first(found: Gathered) -> Gathered:
-    """As many whole groups as the bench takes at once."""
+    """As many whole groups as the bench takes at once, or as much of the first one."""
     groups = found.groups
     count = len(groups.rows)
     if count <= MOST:
         return found
-    kept = max(1, MOST // groups.size) * groups.size
+    size = min(groups.size, MOST)
+    kept = MOST // size * size
     cut = replace(
         groups,
         rows=groups.rows[:kept],
+        size=size,
         ids=groups.ids[:kept],
         finished=groups.finished[:kept],
-        numbers=groups.numbers[: kept // groups.size],
+        numbers=groups.numbers[: kept // size],
         origin=f"{groups.origin}, the first {kept:,} of {count:,}",
     )
     paid = found.paid
@@ -136,6 +139,10 @@ def _first(found: Gathered) -> Gathered:
         groups=cut,
         paid=paid
         and replace(
-            paid, rewards=paid.rewards[:kept], prompts=paid.prompts[:kept], completions=paid.completions[:kept]
+            paid,
+            rewards=paid.rewards[:kept],
+            group_size=size,
+            prompts=paid.prompts[:kept],
+            completions=paid.completions[:kept],
         ),
     )

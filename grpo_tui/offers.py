@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from grpo_tui import atomic
+from grpo_tui import atomic, regular
 from grpo_tui.draft import Draft, RewardItem, RewardsAnswer, carried
 from grpo_tui.marks import file_hash
 from grpo_tui.problem import Problem
@@ -258,13 +258,10 @@ def hold_out(session: Session, draft: Draft) -> Draft:
 
 
 def _code(session: Session, draft: Draft) -> str | Problem:
+    from grpo_tui.rewards.source import read_text
+
     path = session.project / draft.rewards.file
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        return Problem(str(path), f"It cannot be read: {error}.", "Mend it, or choose another file.")
+    return read_text(path) if path.exists() else ""
 
 
 def _added(session: Session, draft: Draft, code: str, addition: str, item: RewardItem) -> Draft | Problem:
@@ -294,12 +291,14 @@ def write_code(path: Path, text: str) -> Problem | None:
 
 def take_rewards_file(session: Session, path: Path) -> Problem | None:
     """Copy a file of the user's to the project's rewards file; one that is there is kept beside it."""
+    from grpo_tui.rewards.source import CODE_BYTES
+
     path = session.project / path
     target = session.project / RewardsAnswer().file
     try:
         if target.exists() and path.samefile(target):
             return None
-        content = path.read_bytes()
+        content = regular.read(path, CODE_BYTES)
         aside = set_rewards_aside(session) if target.exists() else None
         if aside is None:
             atomic.write(target, content)

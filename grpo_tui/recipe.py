@@ -25,6 +25,7 @@ from grpo_tui.draft import DatasetAnswer, Draft, HardwareAnswer, ModelAnswer, Re
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
 from grpo_tui.recipe_schema import SCHEMA, TABLES, BadKeyError, one_of, read_items, read_table
+from grpo_tui.regular import expanded
 
 RECIPE_FILE = "recipe.toml"
 SCRIPT_SECONDS = 60
@@ -167,7 +168,7 @@ def find(root: Path | None = None) -> list[Recipe]:
 
 def read(folder_or_name: str | Path) -> Recipe | Problem:
     """The recipe of that name among the shipped ones, or the one in that folder."""
-    folder = Path(folder_or_name).expanduser()
+    folder = expanded(folder_or_name)
     if isinstance(folder_or_name, str) and len(folder.parts) == 1 and (shipped() / folder / RECIPE_FILE).is_file():
         folder = shipped() / folder
     path = folder / RECIPE_FILE

@@ -1,4 +1,5 @@
-"""Files that strangers may have made: read if they are files at all, and never more of them than asked for."""
+"""Files that strangers may have made, by names that anybody typed: read if they are files at all, and never more of
+them than asked for."""
 
 import errno
 import os
@@ -14,7 +15,10 @@ def read(path: Path, limit: int) -> bytes:
     Raises:
         OSError: it cannot be read, is no regular file, or is too large; its `strerror` says which.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a zero in the name
+        raise OSError(errno.EINVAL, "this is no name of a file", str(path)) from error
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
@@ -25,3 +29,8 @@ def read(path: Path, limit: int) -> bytes:
     if len(content) > limit:
         raise OSError(errno.EFBIG, f"it is larger than {limit / 2**20:,.0f} MiB", str(path))
     return content
+
+
+def expanded(place: str | Path) -> Path:
+    """`place` with the home folder for `~`; that of a user whom nobody knows stays as it is, and is not found."""
+    return Path(os.path.expanduser(place))  # noqa: PTH111  Path.expanduser raises there

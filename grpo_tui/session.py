@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from grpo_tui.draft import FACT_NAMES, DatasetAnswer, Draft, HardwareAnswer, PilotAnswer
 from grpo_tui.inert import one_line
-from grpo_tui.marks import digest, marked
+from grpo_tui.marks import digest, file_bytes, marked
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.secret import is_secret
 from grpo_tui.survey import SUGGEST_ROWS, Data, RowView, glance, survey
 
@@ -443,11 +444,8 @@ class Session:
             return digest("unreadable", draft.dataset.source)
 
     def _rewards_mark(self, draft: Draft) -> str:
-        try:
-            content = (self.project / draft.rewards.file).read_bytes()
-        except OSError:
-            return digest("missing", marked(draft.rewards))
-        return digest(content, marked(draft.rewards))
+        content = file_bytes(self.project / draft.rewards.file)
+        return digest("missing" if content is None else content, marked(draft.rewards))
 
     def _versions_mark(self) -> str:
         from grpo_tui.hardware.environment import versions_fingerprint
@@ -464,8 +462,17 @@ class Session:
         if is_hub_id(answer.source) and not (self.project / answer.source).exists():
             key = digest("source", answer.source, answer.split, repr(sorted(answer.options.items())))
             return self.kept(key, lambda: open_source(answer.source, answer.options, answer.split))
-        place = str(self.project / Path(answer.source).expanduser()) if answer.source else ""
+        place = str(self.project / expanded(answer.source)) if answer.source else ""
         return open_source(place, answer.options, answer.split)
+
+    def mapped_source(self, draft: Draft) -> Source | Problem:
+        """The opened data set, where the chosen columns and the rule fit it."""
+        from grpo_tui.dataset.mapping import mapping_problems
+
+        source = self.source(draft)
+        if isinstance(source, Problem):
+            return source
+        return next(iter(mapping_problems(draft.dataset, source.columns)), source)
 
     def what_changed(self, names: Sequence[str]) -> str:
         """A sentence on the facts that changed since a step was done."""
@@ -553,7 +560,7 @@ class Session:
         from grpo_tui.dataset.prompts import prepare_function
         from grpo_tui.dataset.rows import UnreadableError
 
-        source = self.source(draft)
+        source = self.mapped_source(draft)
         if isinstance(source, Problem):
             return source
         try:
@@ -570,7 +577,7 @@ class Session:
         from grpo_tui.dataset.prompts import prepare_function
         from grpo_tui.dataset.rows import UnreadableError
 
-        source = self.source(draft)
+        source = self.mapped_source(draft)
         if isinstance(source, Problem):
             return source
         try:

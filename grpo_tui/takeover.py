@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from grpo_tui.draft import Draft
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 
 if TYPE_CHECKING:
     from grpo_tui.plan.translate import Target, Translation
@@ -48,7 +49,7 @@ def taken_over(session: Session, draft: Draft, translation: Translation, place: 
 
 def _beside(name: str, place: Path) -> str:
     """The absolute path of a file or folder beside the configuration; else the name as it is, a hub id mostly."""
-    found = place / Path(name).expanduser()
+    found = place / expanded(name)
     return str(found.resolve()) if found.exists() else name
 
 

@@ -102,9 +102,10 @@ def _written(session: Session, draft: Draft) -> Trial | Problem:
     rows: dict[int, RowView] = {}
     for number in {draft.score.row, *(sample.row for sample in given)}:
         found = session.row(draft, number)
-        if isinstance(found, Problem) or found.prepared is None:
-            what = found.what if isinstance(found, Problem) else found.trouble
-            return Problem(f"row {number + 1}", what, "Choose another row: press o.")
+        if isinstance(found, Problem):
+            return found
+        if found.prepared is None:
+            return Problem(f"row {number + 1}", found.trouble, "Choose another row: press o.")
         rows[number] = found
     chosen = rows[draft.score.row]
     own = draft.score.samples or (() if given else first_samples(draft.dataset.system, chosen.answer))
@@ -211,8 +212,8 @@ def reweighted(table: ScoreTable, weights: Sequence[float], trial: Trial, scalin
         weighted=tuple(weighted_sums(table.rewards, weights)),
         advantages=tuple(advantages(table.rewards, weights, trial.groups.size, *scaling)),
         spread={
-            name: spread * abs(new / old) if old else 0.0
-            for (name, spread), old, new in zip(table.spread.items(), table.weights, weights, strict=True)
+            name: table.spread[name] * abs(new / old) if old else 0.0
+            for name, old, new in zip(table.names, table.weights, weights, strict=True)
         },
     )
     return replace(other, composition=tuple(check_composition(other)))

@@ -19,6 +19,7 @@ from textual.widgets import Button, Input, OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
 from grpo_tui.inert import inert, one_line
+from grpo_tui.regular import expanded
 
 from .drawn import Block, Choice, Draw
 from .line import wrap
@@ -183,7 +184,7 @@ class PathSuggester(Suggester):
 
     def _complete(self, value: str) -> str | None:
         stem = value.rpartition("/")[2]
-        folder = self.base / Path(value[: len(value) - len(stem)]).expanduser()
+        folder = self.base / expanded(value[: len(value) - len(stem)])
         try:
             names = sorted(
                 entry.name + ("/" if entry.is_dir() else "")

@@ -18,6 +18,7 @@ from grpo_tui import offers
 from grpo_tui.draft import STEPS, Draft, RewardItem
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 
 from .dialogs import Ask, Choose, Show, Type, Write, listing, number
 from .drawn import GLYPHS, Block, Choice, Column, Rows
@@ -249,10 +250,11 @@ class RewardsStep(Step, inherit_bindings=False):
 
     @work(thread=True, exclusive=True, group="edit")
     def _read_to_edit(self, path: Path) -> None:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            self.app.call_from_thread(self.notify, f"{path} cannot be read: {error}.", severity="error", markup=False)
+        from grpo_tui.rewards.source import read_text
+
+        text = read_text(path)
+        if isinstance(text, Problem):
+            self.app.call_from_thread(self.notify, str(text), severity="error", markup=False)
             return
         self.app.call_from_thread(self._edit_here, path, text)
 
@@ -380,7 +382,7 @@ class RewardsStep(Step, inherit_bindings=False):
         def typed(name: str | None) -> None:
             if not name:
                 return
-            self._do(lambda: offers.take_rewards_file(self.session, Path(name).expanduser()), anew=True)
+            self._do(lambda: offers.take_rewards_file(self.session, expanded(name)), anew=True)
 
         about = (
             "A Python file with functions like `def correct(completions, answer, **kwargs): ...`, one number per "

@@ -118,6 +118,67 @@ def test_the_bench_takes_whole_groups_up_to_its_limit(
     assert groups.origin == "samples.jsonl, the first 6 of 15"
 
 
+def test_of_one_large_group_the_bench_takes_a_part(
+    session: Session, draft: Draft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "MOST", 7)
+    groups = found(session, on_bench(draft, put(tmp_path, [str(n) for n in range(15)]))).groups
+    assert (len(groups.rows), groups.size, groups.numbers) == (7, 7, (0,))
+
+
+@pytest.mark.parametrize("prompt", [5, None, [], ["a", 5], {"a": 1}])
+def test_a_prompt_that_is_neither_text_nor_messages_is_said(
+    session: Session, draft: Draft, tmp_path: Path, prompt: Any
+) -> None:
+    place = put(tmp_path, [{"prompt": prompt, "answer": "1", "completion": "1"}] * 2)
+    problem = tryout.trial(session, on_bench(draft, place))
+    assert isinstance(problem, Problem)
+    assert problem.where.endswith("samples.jsonl:1")
+
+
+def test_half_a_character_does_not_make_a_function_fail(session: Session, draft: Draft, tmp_path: Path) -> None:
+    write_tiny_model(tmp_path / "tiny")
+    place = put(tmp_path, [{"prompt": "1 + 1?", "answer": "2", "completion": text} for text in ("2", "\ud800")])
+    on = replace(on_bench(draft, place), model=ModelAnswer(name="tiny"))
+    trial = tryout.trial(session, on)
+    assert isinstance(trial, tryout.Trial)
+    table = tryout.score(session, on, trial, print)
+    assert not isinstance(table, Problem)
+    assert [row[0] for row in table.rewards] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("rule", "argument"), [("nonsense", ""), ("regex", "((")])
+def test_a_rule_that_cannot_be_followed_is_said_wherever_rows_are_asked(
+    session: Session, draft: Draft, tmp_path: Path, rule: str, argument: str
+) -> None:
+    on = replace(draft, dataset=replace(draft.dataset, extract=rule, extract_argument=argument))
+    with_prompts = on_bench(on, put(tmp_path, [{"prompt": "1 + 1?", "completion": "2"}]))
+    for made in (session.row(on, 0), session.prepared(on), tryout.trial(session, on), gathered(session, with_prompts)):
+        assert isinstance(made, Problem)
+        assert made.where == "answer extraction"
+
+
+def test_a_row_that_asks_something_else_by_now_is_not_left_out(session: Session, draft: Draft, tmp_path: Path) -> None:
+    with playing() as server:
+        made = tried(session, draft, tmp_path, server)
+    trial, reading = read_bench(session, made)
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps({"question": "new?", "answer": "1"}) + "\n" + (tmp_path / "rows.jsonl").read_text()
+    )
+    session.forget()
+    gone = pilot.leave_out(session, made, trial, dict.fromkeys(reading.settled["always right"], "always right"))
+    assert isinstance(gone, Problem)
+    assert "changed since" in gone.what
+
+
+@pytest.mark.parametrize("number", [10**30, 0, -1, "1"])
+def test_a_row_number_that_no_data_have_is_no_number(
+    session: Session, draft: Draft, tmp_path: Path, number: Any
+) -> None:
+    line = {"prompt": "1 + 1?", "answer": "2", "completion": "2", "data_row": number}
+    assert found(session, on_bench(draft, put(tmp_path, [line] * 2))).groups.numbers == ()
+
+
 def test_a_runs_completions_are_scored_by_new_code_and_held_against_what_it_paid(
     session: Session, draft: Draft, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ SHARED = {
     "lock",
     "processes",
     "inert",
+    "marks",
     "regular",
     "secret",
     "problem",

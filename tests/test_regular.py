@@ -31,3 +31,14 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * 11)
     with pytest.raises(OSError, match="larger than"):
         regular.read(tmp_path / "large", 10)
+
+
+def test_a_name_with_a_zero_in_it_is_no_file() -> None:
+    with pytest.raises(OSError, match="no name of a file"):
+        regular.read(Path("a\0b"), 10)
+
+
+def test_the_home_of_nobody_is_a_place_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert regular.expanded("~/x") == Path("/home/ada/x")
+    assert regular.expanded("~nobody-knows/x") == Path("~nobody-knows/x")

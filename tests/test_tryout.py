@@ -1,6 +1,7 @@
 """Trying the rewards of a project: what needs a yes, and what is found before a function runs."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_tui import offers, preflight, recipe, tryout
+from grpo_tui import offers, pilot, preflight, recipe, tryout
 from grpo_tui.draft import DatasetAnswer, Draft, ModelAnswer, RewardItem, RewardsAnswer
 from grpo_tui.hardware.machine import Machine
+from grpo_tui.marks import file_hash
 from grpo_tui.plan.plan import Plan
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session
@@ -165,3 +167,47 @@ def test_a_tracker_without_its_key_is_named_before_the_run_ends_on_it(
     session.forget()
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     assert failing() == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_rewards_that_are_no_file_are_not_waited_for(session: Session, tmp_path: Path, kind: str) -> None:
+    draft = shipped(session)
+    path = tmp_path / "rewards.py"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    assert session.facts(draft)["rewards"]
+    assert file_hash(path) == ""
+    trial = tryout.trial(session, draft)
+    assert isinstance(trial, tryout.Trial)
+    assert isinstance(tryout.score(session, draft, trial, print), Problem)
+    attacked = pilot.probe(session, draft, print)
+    assert isinstance(attacked, Problem)
+    assert "it is a pipe or a device" in attacked.what
+
+
+def test_a_function_that_stands_there_twice_is_named(session: Session) -> None:
+    draft = shipped(session)
+    items = draft.rewards.items
+    twice = replace(draft, rewards=replace(draft.rewards, items=(*items, items[0])))
+    trial = tryout.trial(session, twice)
+    assert isinstance(trial, tryout.Trial)
+    found = tryout.score(session, twice, trial, print)
+    assert not isinstance(found, Problem)
+    assert any("more than once" in str(problem) for problem in found.composition)
+
+
+def test_a_place_below_the_home_of_nobody_is_not_there(session: Session) -> None:
+    draft = shipped(session)
+    lost = replace(draft, dataset=replace(draft.dataset, source="~nobody-knows/rows.jsonl"))
+    assert isinstance(session.source(lost), Problem)
+    assert session.facts(lost)["data"]
+    nowhere = replace(draft, score=replace(draft.score, completions="~nobody-knows/run"))
+    assert isinstance(tryout.trial(session, nowhere), Problem)
+
+
+def test_a_row_beyond_all_numbers_is_not_there(session: Session) -> None:
+    draft = shipped(session)
+    assert isinstance(session.row(draft, 10**40), Problem)

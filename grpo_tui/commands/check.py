@@ -24,6 +24,7 @@ from grpo_tui.plan.memory import GIB
 from grpo_tui.plan.plan import Plan
 from grpo_tui.plan.situation import Card
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.run import folder, launch
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     """Check and print."""
     from grpo_tui.session import Session
 
-    project = (args.dir or args.project).expanduser()
+    project = expanded(args.dir or args.project)
     text = _config_text(project)
     if isinstance(text, Problem):
         return refuse(args.json, text)

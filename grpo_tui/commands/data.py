@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from grpo_tui.child import Worker
@@ -16,6 +15,7 @@ from grpo_tui.dataset.rows import BrokenRow, Row, UnreadableError
 from grpo_tui.draft import DatasetAnswer, Example
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 
 HUB_ROWS = 2000
 """Rows of a hub data set that are looked at: they come over the network."""
@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> int:
     """Print what the data are and what is wrong with them. 2 if they cannot be read or mapped as asked."""
     options = {name: getattr(args, name) for name in _READING if getattr(args, name)}
     if args.repair:
-        copy = sources.repair(Path(args.source).expanduser(), options)
+        copy = sources.repair(expanded(args.source), options)
         if isinstance(copy, Problem):
             return _refuse(args, [copy], {})
         _say(json.dumps({"repaired": str(copy)}) if args.json else inert(f"Written: {copy}"))

@@ -15,6 +15,7 @@ from grpo_tui.commands.printing import refuse
 from grpo_tui.draft import Draft, finish
 from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.terminal import NO_TERMINAL, has_terminal, run_screen
 
 RECIPE = "word_problems"
@@ -43,7 +44,7 @@ def add(subparsers: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Open the wizard on the demo, or do all of it here."""
-    project: Path = args.dir.expanduser()
+    project: Path = expanded(args.dir)
     if (problem := foreign(project)) is not None:
         return refuse(args.json, problem)
     if not args.headless and not has_terminal():

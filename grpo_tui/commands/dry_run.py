@@ -12,6 +12,7 @@ from grpo_tui.commands.printing import refuse
 from grpo_tui.draft import Approval, Draft
 from grpo_tui.inert import inert, one_line
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 
 if TYPE_CHECKING:
     from grpo_tui.run.trial import DryRun
@@ -40,7 +41,7 @@ def execute(args: argparse.Namespace) -> int:
     from grpo_tui.session import Session
     from grpo_tui.tryout import score_consent
 
-    project = (args.dir or args.project).expanduser().resolve()
+    project = expanded(args.dir or args.project).resolve()
     config = launch.read_config(project)
     if isinstance(config, Problem):
         return refuse(args.json, config)

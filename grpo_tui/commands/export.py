@@ -12,6 +12,7 @@ from grpo_tui.draft import Draft
 from grpo_tui.inert import inert
 from grpo_tui.plan import export, files
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.session import quiet
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
     """Write the files and say what they cannot hold. 2 if the project is not complete, or a file is in the way."""
     from grpo_tui.session import Session
 
-    project = (args.dir or args.project).expanduser().resolve()
+    project = expanded(args.dir or args.project).resolve()
     session = Session(project)
     try:
         made = _made(args, session)

@@ -14,6 +14,7 @@ from grpo_tui.commands.printing import refuse
 from grpo_tui.draft import Approval, Draft, HardwareAnswer, RewardItem
 from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.secret import is_secret
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
     """Fill in the answers, do every step up to the files, and say what was written."""
     from grpo_tui.session import Session
 
-    project = (args.dir or args.project).expanduser()
+    project = expanded(args.dir or args.project)
     try:
         project.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -281,7 +282,7 @@ def _model(args: argparse.Namespace, draft: Draft, session: "Session") -> Draft 
 def _dataset(args: argparse.Namespace, draft: Draft, session: "Session") -> Draft | Problem:
     answer = draft.dataset
     if args.data:
-        place = Path.cwd() / Path(args.data).expanduser()
+        place = Path.cwd() / expanded(args.data)
         source = str(place.resolve()) if place.exists() else args.data
         inside = place.exists() and place.resolve().is_relative_to(session.project)
         if inside:

@@ -17,6 +17,7 @@ from grpo_tui.draft import Approval, Draft, finish
 from grpo_tui.hardware.machine import GPU, format_gib
 from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.run import folder, launch
 from grpo_tui.run.supervisor import Job, supervise
 
@@ -52,7 +53,7 @@ def add(subparsers: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Show what would run; start it when the yes is given."""
-    project = (args.dir or args.project).expanduser().resolve()
+    project = expanded(args.dir or args.project).resolve()
     resume = _run_to_resume(project, args.resume)
     if isinstance(resume, Problem):
         return refuse(args.json, resume)
@@ -124,7 +125,7 @@ def _run_to_resume(project: Path, asked: str | None) -> Path | Problem | None:
     if asked is None:
         return project.resolve() if is_run else None
     if asked:
-        candidates = [Path(asked).expanduser(), project / folder.RUNS_FOLDER / asked]
+        candidates = [expanded(asked), project / folder.RUNS_FOLDER / asked]
         found = next((path for path in candidates if path.is_dir()), None)
     else:
         found = folder.newest(project)

@@ -12,6 +12,7 @@ from grpo_tui.commands.watch import explained
 from grpo_tui.inert import inert
 from grpo_tui.progress.events import EVENTS_FILE, parts, tail
 from grpo_tui.progress.fold import Progress, advance
+from grpo_tui.regular import expanded
 from grpo_tui.run import folder, prediction
 from grpo_tui.run.prediction import Beside
 
@@ -32,7 +33,7 @@ def add(subparsers: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the list."""
-    project = (args.dir or args.project).expanduser().resolve()
+    project = expanded(args.dir or args.project).resolve()
     found = [_explained(summary) for summary in folder.runs(project)]
     if args.json:
         print(json.dumps({"runs": [_as_json(summary, failure) for summary, failure in found]}))

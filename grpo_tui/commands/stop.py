@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_tui.commands.printing import refuse
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 from grpo_tui.run import control, folder
 from grpo_tui.run.life import life
 
@@ -35,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def ask(args: argparse.Namespace, action: str, answer: str) -> int:
     """Write a request to the run that `args` name, if it can still be obeyed."""
-    place = (args.dir or args.project).expanduser().resolve()
+    place = expanded(args.dir or args.project).resolve()
     going = [each.run for each in folder.runs(place) if each.life.alive]
     if len(going) > 1:
         names = ", ".join(run.name for run in going)

@@ -11,6 +11,7 @@ from grpo_tui.inert import inert
 from grpo_tui.problem import Problem
 from grpo_tui.progress.events import EVENTS_FILE, strict
 from grpo_tui.progress.fold import Progress, follow
+from grpo_tui.regular import expanded
 from grpo_tui.run import folder
 from grpo_tui.run.life import Life, life
 from grpo_tui.terminal import has_terminal, run_screen
@@ -32,7 +33,7 @@ def add(subparsers: Any) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Open the panel, or print a snapshot."""
-    place = (args.dir or args.project).expanduser().resolve()
+    place = expanded(args.dir or args.project).resolve()
     run = folder.newest(place)
     if run is None:
         problem = Problem(str(place), "There is no run here.", "Name a run folder, or a project that has runs.")

@@ -12,6 +12,7 @@ from grpo_tui.dataset.rows import Row, never
 from grpo_tui.dataset.sources import Source, sample
 from grpo_tui.draft import DatasetAnswer
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 
 SAMPLE = 2000
 """Prompts that are measured: p99 then stands on 20 of them."""
@@ -131,7 +132,7 @@ def histogram(lengths: Sequence[int], bars: int = 24) -> tuple[Bin, ...]:
 
 def model_place(model: str, project: Path | None = None) -> str:
     """The model as the worker finds it: an existing folder by its absolute path, else the name as given."""
-    folder = (project or Path()) / Path(model).expanduser()
+    folder = (project or Path()) / expanded(model)
     return str(folder.resolve()) if folder.is_dir() else model
 
 

@@ -1,5 +1,6 @@
 """An opened source of rows, whatever it was opened from."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -55,7 +56,7 @@ class Source:
 
     def row(self, i: int) -> Row | None:
         """Row `i`, from 0; None behind the end. Raises UnreadableError, for a broken line too."""
-        row = next(self._iterate(i), None)
+        row = next(self._iterate(i), None) if i <= sys.maxsize else None
         if isinstance(row, BrokenRow):
             raise UnreadableError(row.problem)
         return row

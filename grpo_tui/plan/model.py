@@ -15,6 +15,7 @@ from typing import Any
 
 from grpo_tui.plan.shape import ModelShape, read_shape, whole
 from grpo_tui.problem import Problem
+from grpo_tui.regular import expanded
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MAX_HEADER = 100_000_000  # the limit safetensors itself sets on a header
@@ -56,7 +57,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 def is_hub_id(name: str, project: Path = Path()) -> bool:
     """`name` can be an id on the Hugging Face hub, and is not a folder of this machine."""
-    if not name or (project / Path(name).expanduser()).exists():
+    if not name or (project / expanded(name)).exists():
         return False
     return len(name) <= 96 and _HUB_ID.fullmatch(name) is not None and "--" not in name and ".." not in name
 
@@ -67,7 +68,7 @@ def locate(
     """Folder that holds the model's `config.json`, and its commit if it comes from the cache of the hub."""
     if not name.strip():
         return Problem("model", "No model is chosen.", "Name a local folder or a model of the Hugging Face hub.")
-    folder = project / Path(name).expanduser()
+    folder = project / expanded(name)
     if folder.is_dir():
         if (folder / "config.json").is_file():
             return folder, ""

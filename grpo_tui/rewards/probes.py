@@ -12,6 +12,7 @@ from grpo_tui.problem import Problem
 from grpo_tui.rewards.advantages import Reward
 from grpo_tui.rewards.bench import TIMEOUT, ScoreRequest, ScoreTable, score
 from grpo_tui.rewards.layouts import THOUGHT, Layout, layouts
+from grpo_tui.rewards.source import read_text
 
 JUNK_LENGTH = 2000
 """Characters of junk: enough to make a careless regular expression hang (RW-08)."""
@@ -217,10 +218,9 @@ def probe(
     """Attack the functions and say which attacks are paid. `on_progress` gets the name of the function at work."""
     if not request.rows:
         return Problem("rows", "There is no row to make probes from.", "Choose a source with usable rows.")
-    try:
-        code = request.path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        return Problem(str(request.path), f"It cannot be read: {error.strerror}.", "Check the path of the rewards.")
+    code = read_text(request.path)
+    if isinstance(code, Problem):
+        return code
     row = request.rows[0]
     tried = layouts(request.system or _whole(row["prompt"]), code)
     texts = [layout.filled(_text(row, request.answer_column) or "An answer.") for layout in tried]

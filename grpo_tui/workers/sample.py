@@ -10,11 +10,11 @@ completed `generations` times, neighbours of one prompt together. After TRL 1.16
 """
 
 from grpo_tui.child import Progress, open_channel, serve
+from grpo_tui.regular import expanded
 
 channel = open_channel()
 
 from dataclasses import dataclass  # noqa: E402  the channel is opened before anything can print
-from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from grpo_tui.inert import one_line  # noqa: E402
@@ -95,7 +95,7 @@ def _load(name: str, revision: str, device: str) -> Loaded | Problem:
     where = f"model {name}"
     if (name, revision, device) in _models:
         return _models[name, revision, device]
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     place = {"pretrained_model_name_or_path": str(folder) if folder.is_dir() else name, "revision": revision or None}
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     try:

@@ -24,10 +24,11 @@ from pathlib import Path  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
 from typing import Any  # noqa: E402
 
+from grpo_tui import regular  # noqa: E402
 from grpo_tui.problem import Problem  # noqa: E402
 from grpo_tui.rewards.loading import Reward, forget, is_async, load_rewards, raised  # noqa: E402
 from grpo_tui.rewards.returned import read_returned  # noqa: E402
-from grpo_tui.rewards.source import NOT_PASSED  # noqa: E402
+from grpo_tui.rewards.source import CODE_BYTES, NOT_PASSED  # noqa: E402
 from grpo_tui.rewards.tokens import find_tokenizer, token_ids  # noqa: E402
 from grpo_tui.warden import AGAIN, guard  # noqa: E402
 
@@ -71,7 +72,7 @@ def loaded(params: dict[str, Any], progress: Progress) -> dict[str, Any] | Probl
 
 def _content_of(path: Path) -> str | Problem:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(regular.read(path, CODE_BYTES)).hexdigest()
     except OSError as error:
         return Problem(str(path), f"The file cannot be read: {error}.", "Check the path of the rewards file.")
 

@@ -8,11 +8,11 @@
 """
 
 from grpo_tui.child import Progress, open_channel, serve
+from grpo_tui.regular import expanded
 
 channel = open_channel()
 
 import os  # noqa: E402  the channel is opened before anything can print
-from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from grpo_tui.dataset.rows import has_half_character  # noqa: E402
@@ -30,7 +30,7 @@ def _load(params: dict[str, Any]) -> Any:
     name, revision = str(params["model"]), str(params.get("revision") or "")
     key = (name, revision)
     if key not in _tokenizers:
-        folder = Path(name).expanduser()
+        folder = expanded(name)
         if not folder.is_dir() and _is_path(name):
             return Problem(
                 f"model {name}", "There is no such folder.", "Check the path; a hub model is written owner/name."
