@@ -98,7 +98,8 @@ def read_text(path: Path) -> str | Problem:
     try:
         return regular.read(path, CODE_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        return Problem(str(path), f"The file cannot be read: {error}.", "Check the path and save it as UTF-8 text.")
+        why = getattr(error, "strerror", None) or error
+        return Problem(str(path), f"The file cannot be read: {why}.", "Check the path and save it as UTF-8 text.")
 
 
 def read_code(text: str, file: str = "rewards.py") -> tuple[FunctionSource, ...] | Problem:

@@ -201,3 +201,9 @@ def test_a_format_reward_is_warned_of_a_template_that_opens_the_tag_itself(rende
     other = "def right(completions, **k): return [1.0]"
     problems = check_opening_tag([*functions(code), *functions(other)], rendered)
     assert [problem.where for problem in problems] == (["rewards.py:2 fmt"] if warned else [])
+
+
+def test_a_folder_in_the_place_of_the_file_is_said_in_plain_words(tmp_path: Path) -> None:
+    problem = read_functions(tmp_path)
+    assert isinstance(problem, Problem)
+    assert problem.what == "The file cannot be read: Is a directory."
