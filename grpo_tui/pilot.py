@@ -10,7 +10,7 @@ from grpo_tui.draft import Approval, Draft, LeftOut, PilotAnswer, ServerAnswer, 
 from grpo_tui.inert import one_line
 from grpo_tui.marks import digest, file_hash, marked
 from grpo_tui.problem import Problem
-from grpo_tui.session import Say, Session, now
+from grpo_tui.session import TRY, Say, Session, now
 from grpo_tui.tryout import Trial, everything, scaling, score_worker, tokenizer_of
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def sample(
     """
     from grpo_tui.rewards import groups, sampling
 
-    before = session.cancelled
+    cancelled = session.watch(TRY)
     drawn = _drawn(session, draft, prompts)
     if isinstance(drawn, Problem):
         return drawn
@@ -173,7 +173,7 @@ def sample(
     made = _at_server(session, server, request, say) if server.url else _here(session, draft, request, say)
     if isinstance(made, Problem):
         return made
-    if session.cancelled != before:  # the last answer came all the same
+    if cancelled():  # the last answer came all the same
         return Problem(PILOT_FILE, "The try was cancelled.", "Start it again when you want to.")
     found = groups.made(made, [row for _, row in drawn], [number for number, _ in drawn])
     problem = groups.save(session.project / PILOT_FILE, found)
@@ -212,7 +212,7 @@ def _at_server(session: Session, server: ServerAnswer, request: SampleRequest, s
         asked,
         request,
         lambda done, of: say(f"The server completes: {done:,} of {of:,}…"),
-        cancelled=session.watch(),
+        cancelled=session.watch(TRY),
     )
 
 
@@ -250,7 +250,7 @@ def reading(session: Session, draft: Draft, trial: Trial, table: ScoreTable, say
 
 def stop(session: Session) -> None:
     """Give up a try that nobody waits for any longer, and nothing else."""
-    session.cancelled += 1
+    session.stop(TRY)
     session.end_worker("sample")
 
 
@@ -313,5 +313,5 @@ def _drawn(session: Session, draft: Draft, prompts: int) -> list[tuple[int, dict
     source = session.mapped_source(draft)
     if isinstance(source, Problem):
         return source
-    usable = drawn(source, draft.dataset, prompts, seed=1, cancelled=session.watch())
+    usable = drawn(source, draft.dataset, prompts, seed=1, cancelled=session.watch(TRY))
     return usable or Problem(draft.dataset.source, "It has no usable row.", "Look at the Dataset step for why.")

@@ -50,6 +50,9 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+LOOK, TRY = "look", "try"
+"""What works in threads: the look at what answers rest on, and the completions of a model, which outlives a look."""
+
 GPU_WORKERS = frozenset({"devices"})
 """Workers that see the GPUs; the others shall take no memory of them."""
 
@@ -97,7 +100,7 @@ class Session:
         self.workers: dict[str, Worker] = {}
         self._kept: dict[str, Any] = {}
         self.guard = threading.Lock()
-        self._stops = 0
+        self._stops = Counter((LOOK, TRY))
 
     def kept(self, key: str, find: Callable[[], Found]) -> Found:
         """What `find` yields, found once a key; problems are found anew each time."""
@@ -627,24 +630,25 @@ class Session:
             self._kept = {}
             self._machine = self._given_machine
 
-    def watch(self) -> Callable[[], bool]:
-        """A question for whoever reads in a thread, to be asked now and then: is it wanted no longer?"""
-        begun = self._stops
-        return lambda: self._stops != begun
+    def watch(self, what: str = LOOK) -> Callable[[], bool]:
+        """A question for whoever works in a thread at `what`, to be asked now and then: is it wanted no longer?"""
+        begun = self._stops[what]
+        return lambda: self._stops[what] != begun
 
-    def stop_reading(self) -> None:
-        """Let what is read in a thread now end at its next look; the workers go on."""
-        self._stops += 1
+    def stop(self, *what: str) -> None:
+        """Let what works in threads at `what` end at its next question; the workers go on."""
+        for each in what:
+            self._stops[each] += 1
 
     def cancel(self) -> None:
         """End what is under way."""
-        self.stop_reading()
+        self.stop(LOOK, TRY)
         for worker in list(self.workers.values()):
             worker.cancel()
 
     def close(self) -> None:
         """End the workers, and what is read in threads."""
-        self.stop_reading()
+        self.stop(LOOK, TRY)
         for worker in list(self.workers.values()):
             worker.close()
 

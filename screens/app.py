@@ -21,7 +21,7 @@ from grpo_tui import lock, state
 from grpo_tui.draft import STEPS, Draft, finish, stale
 from grpo_tui.leaving import farewell, what_is_done
 from grpo_tui.problem import Problem
-from grpo_tui.session import Session, now
+from grpo_tui.session import LOOK, TRY, Session, now
 
 from .dialogs import Choose
 from .drawn import Choice
@@ -167,7 +167,7 @@ class GrpoApp(ThemedApp[str]):
 
     def show_step(self, name: str, news: str = "") -> None:
         """Put a step on the screen."""
-        self.session.stop_reading()  # what the step before still looks at; this one looks for itself
+        self.session.stop(LOOK)  # what the step before still looks at; this one looks for itself
         step = step_class(name)(self.draft, self.session)
         step.news = news
         step.read_only = self.read_only
@@ -273,7 +273,7 @@ class GrpoApp(ThemedApp[str]):
         self._leave(128 + number)
 
     def _leave(self, code: int) -> None:
-        self.session.stop_reading()  # the end waits for its threads
+        self.session.stop(LOOK, TRY)  # the end waits for its threads
         self.exit(result=self.last_words(), return_code=code)
 
     def last_words(self) -> str:

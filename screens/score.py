@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from grpo_tui.tryout import Trial
 
 
+NOTHING_TO_LEARN = ("too hard", "too easy", "reward silent")
+"""Verdicts that are worth a word before the training, whatever else is in order."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What a look at the bench found."""
@@ -374,9 +378,12 @@ class ScoreStep(Gathering, inherit_bindings=False):
         self.answer(replace(self.draft, score=replace(self.draft.score, skipped=skipped)))
 
     def remark(self) -> Trouble | None:
-        if not self.draft.score.skipped:
-            return None
-        return Trouble("Skipped: nobody has seen what the rewards pay.", "s", "try them")
+        if self.draft.score.skipped:
+            return Trouble("Skipped: nobody has seen what the rewards pay.", "s", "try them")
+        verdict = self.reading.signal.verdict if self.reading else self.draft.score.pilot.verdict
+        if verdict in NOTHING_TO_LEARN:
+            return Trouble(f"Nothing would be learned as it is: {verdict}.", "[", "back to Rewards")
+        return None
 
     def missing(self) -> Trouble | None:
         if self.draft.score.skipped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 from textual import work
@@ -19,6 +19,7 @@ from textual.worker import get_current_worker
 from grpo_tui.draft import STEPS, Draft
 from grpo_tui.inert import one_line
 from grpo_tui.problem import Problem
+from grpo_tui.session import LOOK, Session
 from grpo_tui.terminal import report_crash
 
 from .dialogs import Show
@@ -27,9 +28,6 @@ from .line import fit, spread, wrap
 from .rail import TITLES, Rail
 from .theme import Palette, palette_of
 from .widgets.keys import KeyLine
-
-if TYPE_CHECKING:
-    from grpo_tui.session import Session
 
 MIN_SIZE = (80, 23)
 """The smallest terminal the wizard is drawn in: 80×24 less the line of tmux."""
@@ -130,6 +128,9 @@ class Step(Screen[None], inherit_bindings=False):
 
         self._serial = 0
         self._go_on_when_ready = False
+        self._edited = False
+        """What changed since the step was done was changed here, before the user's eyes."""
+
         self._pressed_without_use = False
 
     # What a step fills in
@@ -217,7 +218,7 @@ class Step(Screen[None], inherit_bindings=False):
         text = self.palette.text
         place = text((f"step {STEPS.index(self.NAME) + 1} of {len(STEPS)}", "muted"))
         rows = [spread(width, text((self.QUESTION, "text bold")), place), *wrap(self.palette, self.WHY, width, "muted")]
-        if self.NAME in self.stale:
+        if self.NAME in self.stale and not self._edited:
             rows += wrap(
                 self.palette, self.session.what_changed(self.stale[self.NAME]), width, "text", text(("! ", "warn bold"))
             )
@@ -269,6 +270,7 @@ class Step(Screen[None], inherit_bindings=False):
         if self.finishing:
             self.notify("This step is being finished; one moment.", markup=False)
             return
+        self._edited = True
         self.draft = draft
         self._pressed_without_use = False
         self.post_message(self.Answered(draft))
@@ -350,7 +352,7 @@ class Step(Screen[None], inherit_bindings=False):
         if type(self).find is Step.find:
             return
         if self.doing:
-            self.session.stop_reading()  # for a look that nobody waits for any longer
+            self.session.stop(LOOK)  # for a look that nobody waits for any longer
         self._serial += 1
         self.failed = ()
         self.doing = "Looking…"

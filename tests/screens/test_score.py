@@ -40,7 +40,7 @@ def app(project: Path, make_app: Callable[..., GrpoApp]) -> GrpoApp:
 
 def test_where_not_all_functions_have_room_those_that_only_watch_give_way() -> None:
     weights = {"correct": 1.0, "watches": 0.0, "format": 0.25, "also": 0.0}
-    rows = Rows("Completions", *matrix_columns(weights, gathered=True))
+    rows = Rows("Completions", *matrix_columns(list(weights), list(weights.values()), gathered=True))
     titles = {width: [rows.columns_[at].title for at, _ in rows.widths(width)] for width in (120, 64, 50)}
     assert titles[120] == ["row", "completion", *weights, "sum", "advantage"]
     assert titles[64] == ["row", "completion", "correct", "format", "sum", "advantage"]
@@ -324,3 +324,15 @@ async def test_a_key_typed_ahead_does_not_take_a_question_away(app: GrpoApp) -> 
         await pilot.pause()
         assert "How many prompts?" in text_of(app.screen)
         assert app.draft.step == "score"
+
+
+async def test_a_verdict_that_nothing_is_learned_is_the_last_word(app: GrpoApp, project: Path) -> None:
+    write_groups(project, app)
+    lines = [json.loads(line) for line in (project / "mine.jsonl").read_text().splitlines()]
+    silent = "".join(json.dumps({**line, "completion": "I do not know."}) + "\n" for line in lines)
+    (project / "mine.jsonl").write_text(silent)
+    async with running(app, size=(120, 60)) as pilot:
+        step = await at_score(pilot)
+        await take_file(pilot, step)
+        assert "Nothing would be learned as it is: reward silent." in text_of(step)
+        assert "Changed since this step" not in text_of(step)
