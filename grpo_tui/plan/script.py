@@ -163,10 +163,7 @@ def load_data(held_out=False):
 
     kept = [row for row in prepared if tokens(row["prompt"]) <= limit]
     if len(kept) < len(prepared):
-        found = f"{len(prepared) - len(kept)} of {len(prepared)} prompts are longer than {limit} tokens"
-        if DATA.get("faults", {}).get("over_long") == "stop":
-            raise SystemExit(f"{found}. Training was to stop there.")
-        print(f"{found} and left out.")
+        $too_long
     return dataset_of(kept)
 
 
@@ -268,6 +265,14 @@ if __name__ == "__main__":
 ''')
 
 
+_FOUND = "{len(prepared) - len(kept)} of {len(prepared)} prompts are longer than {limit} tokens"
+_TOO_LONG: Mapping[str, str] = {
+    "leave_out": f'print(f"{_FOUND} and left out.")',
+    "stop": f'raise SystemExit(f"{_FOUND}. Training was to stop there.")',
+}
+"""What train.py does about prompts beyond the limit, by the choice for them."""
+
+
 def render_train(plan: Plan, draft: Draft, prepare: str, load: str, load_code: str = "") -> str:
     """`train.py` for `plan`.
 
@@ -288,6 +293,7 @@ def render_train(plan: Plan, draft: Draft, prepare: str, load: str, load_code: s
         dataset_names=", ".join(["Dataset", *(name for name in ("load_dataset", "load_from_disk") if name in load)]),
         written_for=_dictionary({key: value for key, value in plan.section("data").items() if key not in _READ_LIVE}),
         prepare=prepare.strip("\n"),
+        too_long=_TOO_LONG["stop" if draft.dataset.faults.get("over_long") == "stop" else "leave_out"],
         load=load,
         wraps_import=", wraps" if missing else "",
         answered=f"{answered.CODE}\n\n" if missing else "",

@@ -9,15 +9,19 @@ CORRECT_WITH_TEXT = re.compile(r"[(\[*]*([A-Za-z])[)\]*.:]+\s+(\S.*)")
 
 
 def correct(
-    completions: list[Any], answer: list[Any], options: list[Any] | None = None, **kwargs: Any
+    completions: list[Any],
+    answer: list[Any],
+    options: list[Any] | None = None,
+    choices: list[Any] | None = None,
+    **kwargs: Any,
 ) -> list[float | None]:
     """1 if the final answer is the right letter and nothing else, else 0; None where the right answer is no letter.
 
-    With a column of options (a list of texts per row), an option's whole text is its letter too.
+    With a column `options` or `choices` (a list of texts per row), an option's whole text is its letter too.
     """
     found = []
-    for completion, right, texts in zip(completions, answer, options or [()] * len(answer), strict=True):
-        forms = [plain_form(text) for text in texts or ()]
+    for completion, right, texts in zip(completions, answer, options or choices or [()] * len(answer), strict=True):
+        forms = [plain_form(text) for text in texts] if isinstance(texts, list) else []
         wanted = correct_letter(
             chr(65 + right) if isinstance(right, int) and 0 <= right < len(forms) else str(right), []
         )

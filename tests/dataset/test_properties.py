@@ -134,6 +134,7 @@ ARGUMENTS = {
     "after_marker": st.text(min_size=1, max_size=5),
     "tag": st.from_regex(r"[A-Za-z][\w.-]{0,5}", fullmatch=True),
     "boxed": st.just(""),
+    "letter": st.just(""),
     "regex": st.sampled_from([r"(\d+)", r"\d+", r"(a)|b", r"^$", r"(x)?y"]),
     "json_path": st.sampled_from(["a", "a.b", "a.0", "0", "-1", ".", "a..b"]),
 }
