@@ -18,7 +18,6 @@ from grpo_tui.marks import digest, file_bytes, marked
 from grpo_tui.problem import Problem
 from grpo_tui.regular import expanded
 from grpo_tui.secret import is_secret
-from grpo_tui.survey import SUGGEST_ROWS, Data, RowView, glance, survey
 
 if TYPE_CHECKING:
     from grpo_tui.child import Worker
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from grpo_tui.plan.plan import Plan
     from grpo_tui.plan.sizes import Turning
     from grpo_tui.recipe import Recipe
+    from grpo_tui.survey import Data, RowView
 
 Found = TypeVar("Found")
 
@@ -503,6 +503,7 @@ class Session:
         """The draft with the columns that names and rows suggest, where none is chosen yet."""
         from grpo_tui.dataset.mapping import propose
         from grpo_tui.dataset.rows import UnreadableError
+        from grpo_tui.survey import SUGGEST_ROWS
 
         if draft.dataset.prompt:
             return draft
@@ -540,6 +541,8 @@ class Session:
 
     def data(self, draft: Draft, say: Say) -> Data | Problem:
         """The data set as it will be used, looked at row by row once."""
+        from grpo_tui.survey import survey
+
         source = self.source(draft)
         if isinstance(source, Problem):
             return source
@@ -548,6 +551,8 @@ class Session:
 
     def glance(self, draft: Draft) -> Data | Problem:
         """The first rows of the data set, before anything is counted."""
+        from grpo_tui.survey import glance
+
         source = self.source(draft)
         return source if isinstance(source, Problem) else glance(self.project, draft, source)
 
@@ -562,6 +567,7 @@ class Session:
         """Row `number` of the source, from 0."""
         from grpo_tui.dataset.prompts import prepare_function
         from grpo_tui.dataset.rows import UnreadableError
+        from grpo_tui.survey import RowView
 
         source = self.mapped_source(draft)
         if isinstance(source, Problem):
@@ -579,6 +585,7 @@ class Session:
         """The first rows as the training sees them; rows that are left out are not among them."""
         from grpo_tui.dataset.prompts import prepare_function
         from grpo_tui.dataset.rows import UnreadableError
+        from grpo_tui.survey import SUGGEST_ROWS
 
         source = self.mapped_source(draft)
         if isinstance(source, Problem):

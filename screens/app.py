@@ -23,7 +23,6 @@ from grpo_tui.leaving import farewell, what_is_done
 from grpo_tui.problem import Problem
 from grpo_tui.session import LOOK, TRY, Session, now
 
-from .dialogs import Choose
 from .drawn import Choice
 from .rail import TITLES
 from .step import Step
@@ -110,12 +109,16 @@ class GrpoApp(ThemedApp[str]):
         if isinstance(holder, lock.Lock):
             self._lock = holder
         if isinstance(holder, lock.Holder):
+            from .dialogs import Choose  # see Step.action_help
+
             self.push_screen(
                 Choose("This project is open elsewhere", self.holder_choices(holder), "watch", f"{holder} has it."),
                 self.holder_answered,
             )
             return
         if isinstance(loaded, Problem):
+            from .dialogs import Choose
+
             self.push_screen(
                 # Only who holds the lock may put the last good copy in its place.
                 Choose(

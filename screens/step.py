@@ -22,7 +22,6 @@ from grpo_tui.problem import Problem
 from grpo_tui.session import LOOK, Session
 from grpo_tui.terminal import report_crash
 
-from .dialogs import Show
 from .drawn import Block
 from .line import fit, spread, wrap
 from .rail import TITLES, Rail
@@ -314,6 +313,8 @@ class Step(Screen[None], inherit_bindings=False):
 
     def action_help(self) -> None:
         """What this step is about, and every key that works."""
+        from .dialogs import Show  # its widgets take 10 ms that the first picture does not wait for
+
         self.app.push_screen(Show(self.QUESTION, self._help_rows))
 
     def _help_rows(self, width: int) -> Sequence[Text]:

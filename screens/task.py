@@ -14,7 +14,6 @@ from grpo_tui.plan.fit import QUESTIONS, Verdict, verdict
 from grpo_tui.problem import Problem
 from grpo_tui.session import now
 
-from .dialogs import Ask, Type
 from .drawn import GLYPHS, Block, Choice, Field, Fields
 from .line import wrap
 from .step import Say, Step, Trouble
@@ -155,6 +154,8 @@ class TaskStep(Step):
             self._judged(replace(self.draft.task, **changes))
         elif event.value == FOLDER:
             about = "A folder with a recipe.toml. Code in it runs only after your yes."
+            from .dialogs import Type  # see Step.action_help
+
             self.app.push_screen(Type("Recipe folder", "", about, paths=self.session.project), self._take_recipe)
         elif event.value == OWN:
             self._judged(replace(self.draft.task, recipe=""))
@@ -222,6 +223,8 @@ class TaskStep(Step):
                 approval = Approval(what="recipe", at=now(), sha256=recipe.sha256, detail=str(recipe.folder))
                 self.answer(replace(self.draft, approvals=(*self.draft.approvals, approval)))
                 self.action_next()
+
+        from .dialogs import Ask  # see Step.action_help
 
         self.app.push_screen(Ask("Run code of this recipe?", about, yes="run it", no="not now"), answered)
 

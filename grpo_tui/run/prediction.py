@@ -1,14 +1,18 @@
 """`prediction.json`: the memory a run was said to need, kept in its folder to be set beside what it measures."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grpo_tui import atomic, regular
-from grpo_tui.plan.footing import Footing
-from grpo_tui.plan.logits import LOGITS
 from grpo_tui.progress.fold import Progress
+
+if TYPE_CHECKING:
+    from grpo_tui.plan.footing import Footing
 
 PREDICTION_FILE = "prediction.json"
 PREDICTION_BYTES = 1 << 16
@@ -37,6 +41,8 @@ def predicted(footing: Footing) -> dict[str, int]:
     CUDA's own part is in neither, since a training cannot measure it from inside. What comes and goes is named where
     the allocator's share of it can be learnt: not beside held logits, which are fragmented otherwise.
     """
+    from grpo_tui.plan.logits import LOGITS  # the memory model, which a monitor that reads figures has no use for
+
     moving = footing.memory.moving
     known = {} if any(part.name == LOGITS for part in moving) else {MOVING: sum(part.bytes for part in moving)}
     return {**footing.allocated, PEAK: max(footing.reserved.values()), **known}
