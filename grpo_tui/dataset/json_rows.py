@@ -58,6 +58,8 @@ class JSONRows:
     field: str = ""
     columns: tuple[Column, ...] = ()
     looked_at: int = 0
+    head_bytes: int = 0
+    """Size of the rows that were looked at, as Python writes them; nearly as JSON does."""
 
     def iterate(self, start: int = 0) -> Iterator[Row]:
         for number, value in enumerate(islice(self._raw(), start, None), start + 1):
@@ -158,7 +160,7 @@ def open_json(path: Path, encoding: str, field: str = "") -> JSONRows | Problem:
         found = _layout_of_some_rows(path, encoding, field)
         if isinstance(found, Problem):
             return found
-        rows = _head(found)
+        rows, size = _head(found)
     except UnreadableError as error:
         return error.problem
     except UnicodeError as error:
@@ -166,7 +168,7 @@ def open_json(path: Path, encoding: str, field: str = "") -> JSONRows | Problem:
     broken = [row for row in rows if isinstance(row, BrokenRow)]
     if broken and len(broken) == len(rows):
         return broken[0].problem
-    return replace(found, columns=infer(rows), looked_at=len(rows))
+    return replace(found, columns=infer(rows), looked_at=len(rows), head_bytes=size)
 
 
 def _layout_of_some_rows(path: Path, encoding: str, field: str) -> JSONRows | Problem:
@@ -182,15 +184,15 @@ def _layout_of_some_rows(path: Path, encoding: str, field: str) -> JSONRows | Pr
     return found
 
 
-def _head(found: JSONRows) -> list[Row]:
-    """The first rows. Raises UnreadableError."""
+def _head(found: JSONRows) -> tuple[list[Row], int]:
+    """The first rows and their size in bytes. Raises UnreadableError."""
     rows: list[Row] = []
     size = 0
     for row in islice(found._raw(), HEAD_ROWS):
         rows.append({} if row is None else row)
-        if (size := size + len(str(row))) > HEAD_BYTES:
+        if (size := size + len(str(row).encode("utf-8", "replace"))) > HEAD_BYTES:
             break
-    return rows
+    return rows, size
 
 
 def _share_of_rows(path: Path, encoding: str) -> float:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from grpo_tui.dataset.arrow_rows import ArrowRows
+from grpo_tui.dataset.json_rows import JSONRows
 from grpo_tui.dataset.packed import content_size, is_packed
 from grpo_tui.dataset.rows import BrokenRow, Column, Reader, Row, UnreadableError, never
 from grpo_tui.problem import Problem
@@ -96,5 +97,8 @@ def described(
 
 def _estimate(reader: Reader, size: int) -> int:
     """Rows in `size` bytes of content by the length of the first ones."""
-    read = sum(len(str(row).encode("utf-8", "replace")) for row in islice(reader.iterate(), reader.looked_at))
+    if isinstance(reader, JSONRows):
+        read = reader.head_bytes
+    else:
+        read = sum(len(str(row).encode("utf-8", "replace")) for row in islice(reader.iterate(), reader.looked_at))
     return max(reader.looked_at, round(size * reader.looked_at / max(1, read)))

@@ -19,7 +19,9 @@ from grpo_tui.dataset.rows import has_half_character  # noqa: E402
 from grpo_tui.inert import one_line  # noqa: E402
 from grpo_tui.problem import Problem  # noqa: E402
 
-BATCH = 2000
+os.environ["TOKENIZERS_PARALLELISM"] = "true"  # unlike other workers this one never forks
+
+BATCH = 5000
 """Prompts that are counted before the progress is told; fewer keep several threads less busy."""
 
 _tokenizers: dict[tuple[str, str], Any] = {}
