@@ -11,6 +11,7 @@ from grpo_tui.child import Worker
 from grpo_tui.draft import HardwareAnswer
 from grpo_tui.plan.checks import check
 from grpo_tui.plan.dialect import Schema
+from grpo_tui.plan.known import _config
 from grpo_tui.plan.memory import GIB
 from grpo_tui.plan.plan import SOURCES, Plan
 from grpo_tui.plan.rules import RULES
@@ -378,3 +379,45 @@ def test_vllm_on_a_slice_of_a_gpu_is_worth_a_word(schema: Schema) -> None:
         for cards in (whole, part)
     }
     assert [asked for asked, said in told.items() if said] == [(True, True)]
+
+
+OLDER = {
+    "TinyLlama-1.1B": _config("llama", 2048, 22, 32, 4, 5632, 32000, False),
+    "Llama-2-7B": _config("llama", 4096, 32, 32, 32, 11008, 32000, False),
+    "Llama-2-13B": _config("llama", 5120, 40, 40, 40, 13824, 32000, False),
+}
+"""Shapes that are in no table of the product."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["", "full", "lora", "qlora"])
+@pytest.mark.parametrize("gib", [12, 16, 24, 32, 40, 48, 80, 141])
+def test_every_model_on_every_card_has_a_plan_that_constructs_and_fits_or_the_nearest_way_out(
+    schema: Schema, introspect: Worker, gib: int, method: str
+) -> None:
+    """30 models, 8 cards, 4 choices of method, 1 to 8 GPUs: every plan for itself, and every refusal."""
+    shapes = {name: read_shape(config) for name, config in {**CONFIGS, **OLDER}.items()}
+    assert len(shapes) == 30
+    requests: list[dict[str, Any]] = []
+    names: list[str] = []
+    for (name, shape), gpus in itertools.product(shapes.items(), range(1, 9)):
+        assert isinstance(shape, ModelShape)
+        answers = replace(draft(), model=replace(draft().model, method=method))
+        known = facts(shape, schema, gib, gpus=gpus, packages=BITS)
+        found = tune(answers, known)
+        here = f"{name} on {gpus} × {gib} GiB, {method or 'any method'}"
+        if isinstance(found, list):
+            assert all("GiB" in problem.what and problem.remedy for problem in found), (here, found)
+            continue
+        assert found.memory is not None
+        assert found.memory.fits(gib * GIB), here
+        assert method in ("", found.method), here
+        assert found.world_size == gpus, here
+        assert check(found, rows=known.rows, installed=BITS) == [], here
+        requests.append({"settings": found.section("grpo"), "world_size": gpus, "ampere": True})
+        names.append(here)
+    assert requests
+    answer = introspect.call("construct", {"requests": requests})
+    assert not isinstance(answer, Problem)
+    results = zip(names, answer["results"], strict=True)
+    assert [(here, result) for here, result in results if "error" in result] == []
