@@ -377,12 +377,19 @@ def stale(draft: Draft, facts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return {step: names for step, names in changed.items() if names}
 
 
+LOOKED_AT = ("dataset", "rewards", "score")
+"""Steps that look at the data; what is tuned and written from them comes behind."""
+
+
 def carried(draft: Draft, before: Mapping[str, str], after: Mapping[str, str]) -> Draft:
-    """`draft` with the finished steps that rested on the facts `before` resting on those `after` a change that asks
-    nobody to look at them again."""
+    """`draft` with the finished steps of LOOKED_AT that rested on the facts `before` resting on those `after`.
+
+    For a change of the data that was made and seen in one of them: nobody need look again. Settings and files that were
+    made of the data before it are stale all the same.
+    """
     done = {
         step: replace(each, rests_on={name: after.get(name, mark) for name, mark in each.rests_on.items()})
-        if all(before.get(name) == mark for name, mark in each.rests_on.items())
+        if step in LOOKED_AT and all(before.get(name) == mark for name, mark in each.rests_on.items())
         else each
         for step, each in draft.done.items()
     }
