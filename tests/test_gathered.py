@@ -29,6 +29,7 @@ from grpo_tui.hardware.machine import Machine
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.groups import read
 from grpo_tui.session import Session
+from tests.kept_workers import keep_workers
 from tests.plan.tiny import write_tiny_model
 from tests.rewards.played_server import Played, playing
 
@@ -37,7 +38,8 @@ ROWS = 40
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    keep_workers(monkeypatch)
     opened = Session(tmp_path, machine=Machine(host="box"))
     yield opened
     opened.close()

@@ -16,12 +16,14 @@ from grpo_tui.marks import file_hash
 from grpo_tui.plan.plan import Plan
 from grpo_tui.problem import Problem
 from grpo_tui.session import Session
+from tests.kept_workers import keep_workers
 
 REWARD = "def pays(completions, answer, **kwargs):\n    return [1.0 for _ in completions]\n"
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    keep_workers(monkeypatch)
     opened = Session(tmp_path, machine=Machine(host="box"))
     yield opened
     opened.close()

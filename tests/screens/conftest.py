@@ -17,6 +17,7 @@ from grpo_tui import recipe
 from grpo_tui.draft import Draft, HardwareAnswer
 from grpo_tui.hardware.machine import GPU, GPUProcess, Machine
 from grpo_tui.session import Session
+from tests.kept_workers import keep_workers
 
 GIB = 1024**3
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
@@ -54,7 +55,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(
+    tmp_path_factory: pytest.TempPathFactory,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Path:
     """The developer's own home stays out of the tests."""
     folder = tmp_path_factory.mktemp("home")
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "HF_HOME"):
@@ -63,6 +69,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, cache: Path, monkeypatch: pyt
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("HF_TOKEN", "WANDB_API_KEY", "CUDA_VISIBLE_DEVICES", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
+    if request.path.name != "test_hub.py":  # there a worker belongs to its test's hub
+        keep_workers(monkeypatch)
     return folder
 
 

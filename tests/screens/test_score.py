@@ -15,6 +15,7 @@ from grpo_tui.screens.drawn import Rows
 from grpo_tui.screens.score import ScoreStep
 from textual.pilot import Pilot
 
+from grpo_tui import pilot as pilots
 from grpo_tui import state
 from grpo_tui.draft import Draft, finish
 from grpo_tui.problem import Problem
@@ -315,10 +316,18 @@ async def test_a_server_is_asked_no_longer_when_another_step_is_shown(
             assert app.draft.score.completions == ""
 
 
-async def test_a_key_typed_ahead_does_not_take_a_question_away(app: GrpoApp) -> None:
+async def test_a_key_typed_ahead_does_not_take_a_question_away(app: GrpoApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    pressed, usual = threading.Event(), pilots.prompt_counts
+
+    def slow(*arguments: Any) -> Any:
+        pressed.wait(60)
+        return usual(*arguments)
+
+    monkeypatch.setattr(pilots, "prompt_counts", slow)
     async with running(app, size=(120, 60)) as pilot:
         step = await at_score(pilot)
         await pilot.press("t", "enter")
+        pressed.set()
         await until(pilot, "how many", lambda: "How many prompts?" in text_of(app.screen))
         await until(pilot, "the look is over", lambda: not step.doing)
         await pilot.pause()
