@@ -1,7 +1,9 @@
 """Functions added to a rewards file that is there already: what it lacks is appended, nothing in it is changed."""
 
 import ast
-from collections.abc import Iterator
+import io
+import tokenize
+from collections.abc import Iterator, Mapping
 
 from grpo_tui.problem import Problem
 
@@ -25,14 +27,28 @@ def free_name(wanted: str, code: str) -> str:
 def merged(code: str, addition: str) -> str | Problem:
     """`code` with the imports, functions and constants of `addition` that it lacks.
 
-    A helper that both have in the same words is not repeated. A Problem where both have a name and mean another thing,
-    or where `code` cannot be read.
+    A helper that both have in the same words is not repeated; one of the same name that means another thing gets a
+    number in the addition. A Problem where that cannot be, or where `code` cannot be read.
     """
     try:
         present, added = ast.parse(code), ast.parse(addition)
     except (SyntaxError, ValueError) as error:
         return Problem("rewards", f"The file cannot be read: {error}.", "Mend it first.")
     here = {name: ast.dump(node) for node in present.body for name in _defined(node)}
+    others = {
+        name: free_name(name, code + addition)
+        for node in added.body
+        if not isinstance(node, ast.Import | ast.ImportFrom)
+        for name in _defined(node)
+        if name in here and here[name] != ast.dump(node)
+    }
+    if others:
+        addition = _renamed(addition, others)
+        added = ast.parse(addition)
+        left = {node.id for node in ast.walk(added) if isinstance(node, ast.Name)} & others.keys()
+        if left:  # in the braces of an f-string, which is one token up to Python 3.11
+            what = f"`{min(left)}` is defined in it already, and means another thing."
+            return Problem("rewards", what, "Rename it there, then add the function again.")
     lines = addition.splitlines(keepends=True)
     imports: list[str] = []
     bodies: list[str] = []
@@ -52,6 +68,21 @@ def merged(code: str, addition: str) -> str | Problem:
         else:
             bodies.append(text)
     return _with_imports(code, present, imports).rstrip("\n") + "\n" + "".join(_spaced(bodies))
+
+
+def _renamed(code: str, names: Mapping[str, str]) -> str:
+    """`code` with other names in the place of `names`, wherever they stand by themselves."""
+    lines = code.splitlines(keepends=True)
+    found: list[tuple[int, int, str]] = []
+    before = ""
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.NAME and token.string in names and before != ".":
+            found.append((*token.start, token.string))
+        before = token.string
+    for row, column, name in reversed(found):
+        line = lines[row - 1]
+        lines[row - 1] = line[:column] + names[name] + line[column + len(name) :]
+    return "".join(lines)
 
 
 def _spaced(bodies: list[str]) -> Iterator[str]:

@@ -1,12 +1,16 @@
 """A function from the catalogue comes into a file of the user's without touching what is there."""
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grpo_tui.problem import Problem
 from grpo_tui.rewards.catalogue import TEMPLATES, Proposal, render_rewards
 from grpo_tui.rewards.merging import free_name, merged, names_in
+
+RECIPES = Path(__file__).parents[2] / "recipes"
 
 MINE = '''"""My rewards."""
 
@@ -55,9 +59,30 @@ def test_pairs_of_templates_come_together_or_say_what_stands_in_the_way() -> Non
 
 
 def test_another_thing_of_the_same_name_is_not_overwritten() -> None:
-    clash = merged("def text_of(x):\n    return 1\n", rendered("tags", "form"))
-    assert isinstance(clash, Problem)
-    assert "text_of" in clash.what
+    both = merged("def text_of(x):\n    return 1\n", rendered("tags", "form"))
+    assert isinstance(both, str)
+    namespace: dict[str, Any] = {}
+    exec(both, namespace)
+    assert namespace["text_of"]("mine") == 1
+    assert namespace["form"](["<reasoning>a</reasoning><answer>b</answer>", "b"]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("recipe", sorted(path.parent.name for path in RECIPES.glob("*/rewards.py")))
+def test_every_function_of_the_catalogue_can_be_added_to_every_recipe(recipe: str) -> None:
+    code = (RECIPES / recipe / "rewards.py").read_text()
+    for template in TEMPLATES:
+        both = merged(code, rendered(template, "added_here"))
+        assert isinstance(both, str), (template, both)
+        compile(both, "rewards.py", "exec")
+
+
+def test_a_name_in_an_f_string_cannot_be_told_apart() -> None:
+    clash = merged("def two():\n    return 1\n", 'def two():\n    return 2\n\n\ndef three():\n    return f"{two()}"\n')
+    assert isinstance(clash, str | Problem)
+    if isinstance(clash, str):
+        namespace: dict[str, Any] = {}
+        exec(clash, namespace)
+        assert (namespace["two"](), namespace["three"]()) == (1, "2")
 
 
 def test_a_file_that_cannot_be_read_is_left_alone() -> None:
