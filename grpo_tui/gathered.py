@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from grpo_tui.session import Session
 from grpo_tui.survey import CANCELLED
 
 if TYPE_CHECKING:
+    from grpo_tui.dataset.source import Source
     from grpo_tui.rewards.groups import Groups
     from grpo_tui.rewards.stored import Stored
 
@@ -91,30 +92,27 @@ def _answered(
     session: Session, draft: Draft, prompts: tuple[str, ...], where: str
 ) -> tuple[tuple[int, Row], ...] | Problem:
     """The numbered row that each prompt comes from, looked for over the whole data set."""
+    from grpo_tui.dataset.prepared import usable
     from grpo_tui.dataset.rows import UnreadableError
     from grpo_tui.progress.kept import rows_of
 
+    source = session.mapped_source(draft)
+    if isinstance(source, Problem):
+        return source
     try:
-        return rows_of(prompts, _prepared(session, draft), where)
+        return rows_of(prompts, usable(_numbered(source, session.watch()), draft.dataset), where)
     except UnreadableError as error:
         return error.problem
 
 
-def _prepared(session: Session, draft: Draft) -> Iterator[tuple[int, Row]]:
-    """The usable rows, prepared, with their numbers. Raises UnreadableError."""
-    from grpo_tui.dataset.prompts import prepare_function
+def _numbered(source: Source, cancelled: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """All rows with their numbers, until `cancelled` says so. Raises UnreadableError."""
     from grpo_tui.dataset.rows import UnreadableError
 
-    source = session.mapped_source(draft)
-    if isinstance(source, Problem):
-        raise UnreadableError(source)
-    prepare, cancelled = prepare_function(draft.dataset), session.watch()
     for number, row in enumerate(source.iterate()):
         if number % 1000 == 0 and cancelled():
             raise UnreadableError(CANCELLED)
-        made = prepare(row)
-        if made is not None:
-            yield number, made
+        yield number, row
 
 
 def _first(found: Gathered) -> Gathered:

@@ -403,22 +403,24 @@ class Session:
 
     # Facts
 
-    def facts(self, draft: Draft) -> dict[str, str]:
+    def facts(self, draft: Draft, names: Iterable[str] = FACT_NAMES) -> dict[str, str]:
         """Fingerprints of what the answers rest on, as far as they can be taken."""
-        taken = {
-            "gpus": self._gpu_mark(draft),
-            "model": self._model_mark(draft),
-            "data": self.data_mark(draft),
-            "rewards": self._rewards_mark(draft),
-            "samples": digest(marked(replace(draft.score, skipped=False, pilot=PilotAnswer()))),
-            "versions": self._versions_mark(),
-            "settings": digest(repr(draft.settings.prefer), repr(sorted(draft.settings.overrides.items()))),
+        marks: Mapping[str, Callable[[Draft], str]] = {
+            "gpus": self._gpu_mark,
+            "model": self._model_mark,
+            "data": self.data_mark,
+            "rewards": self._rewards_mark,
+            "samples": lambda draft: digest(marked(replace(draft.score, skipped=False, pilot=PilotAnswer()))),
+            "versions": lambda draft: self._versions_mark(),
+            "settings": lambda draft: digest(
+                repr(draft.settings.prefer), repr(sorted(draft.settings.overrides.items()))
+            ),
         }
-        return {name: mark for name, mark in taken.items() if mark}
+        return {name: mark for name in names if (mark := marks[name](draft))}
 
     def mark(self, draft: Draft, names: Sequence[str]) -> str:
         """One mark of the facts of these names."""
-        facts = self.facts(draft)
+        facts = self.facts(draft, names)
         return digest(*(f"{name}={facts.get(name, '')}" for name in names))
 
     def _gpu_mark(self, draft: Draft) -> str:

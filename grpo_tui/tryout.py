@@ -49,17 +49,11 @@ class Trial:
     groups: Groups
     """The same completions, as the bench takes them."""
 
+    gathered: bool = False
+    """They come from a file, a run or a model, and none of them can be edited."""
+
     paid: Stored | None = None
     """What a run paid for them; None: they are of no run."""
-
-    @property
-    def gathered(self) -> bool:
-        """They come from a file, a run or a model, and none of them can be edited."""
-        return bool(self.samples) and not any(sample.own or sample.origin == RECIPE for sample in self.samples)
-
-
-RECIPE = "recipe"
-"""Origin of the samples that a recipe brings."""
 
 
 def first_samples(system: str, right: str) -> tuple[str, ...]:
@@ -90,7 +84,7 @@ def _gathered(session: Session, draft: Draft) -> Trial | Problem:
         )
         for at, row in enumerate(groups.rows)
     )
-    return Trial(samples=samples, groups=groups, paid=found.paid)
+    return Trial(samples=samples, groups=groups, gathered=True, paid=found.paid)
 
 
 def _written(session: Session, draft: Draft) -> Trial | Problem:
@@ -112,7 +106,7 @@ def _written(session: Session, draft: Draft) -> Trial | Problem:
     note = "" if draft.score.samples else "made from the row; change it"
     samples = (
         *(
-            Sample(row=rows[each.row], text=each.text, expect=each.expect, note=each.note, origin=RECIPE)
+            Sample(row=rows[each.row], text=each.text, expect=each.expect, note=each.note, origin="recipe")
             for each in given
         ),
         *(Sample(row=chosen, text=text, origin="written by you", note=note, own=True) for text in own),

@@ -1,7 +1,8 @@
 """The columns that training and rewards get, once the rows are prepared."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from grpo_tui.dataset.prompts import prepare_function
@@ -56,7 +57,7 @@ def prepared_columns(rows: Iterable[Row], answer: DatasetAnswer) -> tuple[Prepar
 def first_usable(source: Source, answer: DatasetAnswer, count: int) -> list[tuple[int, Row]] | Problem:
     """The first `count` rows that training can take, prepared, with their numbers in the source."""
     try:
-        return _usable(_beginning(source, count), answer)[:count]
+        return list(islice(usable(_beginning(source, count), answer), count))
     except UnreadableError as error:
         return error.problem
 
@@ -72,17 +73,18 @@ def drawn(
         return error.problem
     if isinstance(rows, Problem):
         return rows
-    usable = _usable(rows, answer)
-    return usable[:: max(1, len(usable) // count)][:count]
+    found = list(usable(rows, answer))
+    return found[:: max(1, len(found) // count)][:count]
 
 
 def _beginning(source: Source, count: int) -> list[tuple[int, Row]]:
     return list(enumerate(source.iterate(max(1000, 2 * count))))
 
 
-def _usable(rows: Iterable[tuple[int, Row]], answer: DatasetAnswer) -> list[tuple[int, Row]]:
+def usable(rows: Iterable[tuple[int, Row]], answer: DatasetAnswer) -> Iterator[tuple[int, Row]]:
+    """Those of the numbered rows that become a prompt, prepared."""
     prepare = prepare_function(answer)
-    return [(number, made) for number, row in rows if (made := prepare(row)) is not None]
+    return ((number, made) for number, row in rows if (made := prepare(row)) is not None)
 
 
 def _type(values: list[Any]) -> str:
